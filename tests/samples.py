@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,6 +24,13 @@ SCRIPT = "<script>alert(1)</script>"
 
 PINNED = "raw.pinned-async"
 PAGEABLE = "raw.pageable-memcpy"
+Known = TypeVar("Known")
+
+
+def known(fact: Fact[Known]) -> Known:
+    """The value, which must be known."""
+    assert fact.value is not None, fact.reason
+    return fact.value
 
 
 def make_device(**overrides: Any) -> machines.Device:

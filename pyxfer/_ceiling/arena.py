@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pyxfer._document.machines import STAGED, Fact, LinkState, unknown
 from pyxfer._document.runs import LockingCost, Measurement, Memory, Summary
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, DeviceBuffer, HostBuffer, Lane
 
-
-GIB = 1 << 30
 TRIALS = 6
 # Large enough that the pages cost more than the call, and small enough for a default run.
 MAX_LOCKED_BYTES = 64 << 20
@@ -33,24 +31,19 @@ LOCKING_SHARE = 0.1
 def measure_locking(
     engine: Engine, device: int, memory: Memory, largest: int, cancelled: Callable[[], bool], most_s: float = LOCKING_S
 ) -> list[float]:
-    nbytes = locking_bytes(largest)
     until = time.perf_counter() + most_s
     seconds: list[float] = []
     while len(seconds) < TRIALS and not cancelled() and (not seconds or time.perf_counter() < until):
-        buffer = engine.HostBuffer(nbytes, memory, device)
+        buffer = engine.HostBuffer(min(largest, MAX_LOCKED_BYTES), memory, device)
         seconds.append(buffer.locking_s)
         buffer.close()
     return seconds
 
 
-def locking_bytes(largest: int) -> int:
-    return min(largest, MAX_LOCKED_BYTES)
-
-
 def locking_cost(
     memory: Memory, largest: int, seconds: Sequence[float], measurements: Sequence[Measurement]
 ) -> LockingCost:
-    nbytes = locking_bytes(largest)
+    nbytes = min(largest, MAX_LOCKED_BYTES)
     if not seconds:
         why = "no page-locking was timed before the run ended"
         return LockingCost(memory, nbytes, None, unknown(why), unknown(why))
@@ -59,22 +52,16 @@ def locking_cost(
 
 def cost_of(memory: Memory, nbytes: int, summary: Summary, measurements: Sequence[Measurement]) -> LockingCost:
     per_byte = summary.median_s / nbytes
-    return LockingCost(memory, nbytes, summary, Fact(per_byte * GIB), _pays_after(per_byte, memory, measurements))
-
-
-def _pays_after(cost_s_per_byte: float, memory: Memory, measurements: Sequence[Measurement]) -> Fact[int]:
     slow = _seconds_by_size("pageable", measurements)
     quick = _seconds_by_size(memory, measurements) or _seconds_by_size("pinned", measurements)
-    shared = sorted(slow.keys() & quick.keys())
-    if not shared:
+    pays_after: Fact[int] = unknown("copies from pageable memory are as fast")
+    if not (shared := slow.keys() & quick.keys()):
         without = ", not counting staged copies" if any(row.mode == STAGED for row in measurements) else ""
         both = "from pageable and from page-locked memory at one size"
-        return unknown(f"h2d was not measured {both}{without}")
-    nbytes = shared[-1]
-    saved_s = slow[nbytes] - quick[nbytes]
-    if saved_s <= 0:
-        return unknown("copies from pageable memory are as fast")
-    return Fact(max(1, math.ceil(cost_s_per_byte * nbytes / saved_s)))
+        pays_after = unknown(f"h2d was not measured {both}{without}")
+    elif (saved_s := slow[max(shared)] - quick[max(shared)]) > 0:
+        pays_after = Fact(max(1, math.ceil(per_byte * max(shared) / saved_s)))
+    return LockingCost(memory, nbytes, summary, Fact(per_byte * (1 << 30)), pays_after)
 
 
 def _seconds_by_size(memory: str, measurements: Sequence[Measurement]) -> dict[int, float]:
@@ -85,9 +72,7 @@ def _seconds_by_size(memory: str, measurements: Sequence[Measurement]) -> dict[i
     return found
 
 
-LOCKED_KINDS = cast("tuple[Memory, ...]", ("pinned", "registered"))
-
-
+LOCKED_KINDS: tuple[Memory, ...] = ("pinned", "registered")
 MIN_WAKING_S = 0.05
 MAX_WAKING_S = 2.0
 STEADY_READINGS = 3
@@ -96,12 +81,7 @@ WAKE_BYTES = 16 << 20
 
 
 def wake_link(
-    copier: Copier,
-    lane: Lane,
-    read_state: Callable[[], Fact[LinkState]],
-    cancelled: Callable[[], bool],
-    *,
-    gated: bool,
+    copier: Copier, lane: Lane, read_state: Callable[[], Fact[LinkState]], cancelled: Callable[[], bool], *, gated: bool
 ) -> Fact[LinkState]:
     """Copy until several readings of the link's state under load agree; returns that state."""
     begun = time.perf_counter()
@@ -151,29 +131,21 @@ class Arena:
     ) -> None:
         """`is_late`: asked before each kind of memory but the first; if it says so, the others are left out."""
         self._engine = engine
-        self._device = device
         self._sent_bytes = sent_bytes(largest, cache_bytes)
         self._total_bytes = self._sent_bytes + _placed(largest)
         self._host: dict[Memory, HostBuffer] = {}
-        self._scratch: HostBuffer | None = None
-        self._remote: DeviceBuffer | None = None
         try:
-            self._allocate(memories, largest, is_late)
+            self._remote = engine.DeviceBuffer(self._total_bytes, device)
+            for memory in sorted(set(memories), key=lambda each: (each == "pageable", memories.index(each))):
+                if self._host and is_late():
+                    break
+                self._host[memory] = engine.HostBuffer(self._total_bytes, memory, device)
+            # Without page-locked copies a run page-locks nothing, which a limit may forbid.
+            kind: Memory = "pinned" if "pinned" in memories else "pageable"
+            self._scratch = engine.HostBuffer(scratch_bytes(largest), kind, device)
         except BaseException:
-            # Dropped, not closed: an error of `close` must not replace this one.
-            self._host.clear()
-            self._scratch = self._remote = None
+            self.__dict__.clear()  # dropped, not closed: an error of `close` must not replace this one
             raise
-
-    def _allocate(self, memories: Sequence[Memory], largest: int, is_late: Callable[[], bool]) -> None:
-        self._remote = self._engine.DeviceBuffer(self._total_bytes, self._device)
-        for memory in sorted(set(memories), key=lambda each: (each == "pageable", memories.index(each))):
-            if self._host and is_late():
-                break
-            self._host[memory] = self._engine.HostBuffer(self._total_bytes, memory, self._device)
-        # Without page-locked copies a run page-locks nothing, which a limit may forbid.
-        kind: Memory = "pinned" if "pinned" in memories else "pageable"
-        self._scratch = self._engine.HostBuffer(scratch_bytes(largest), kind, self._device)
 
     @property
     def memories(self) -> tuple[Memory, ...]:
@@ -182,8 +154,7 @@ class Arena:
 
     @property
     def scratch(self) -> tuple[int, int]:
-        scratch = self._held(self._scratch)
-        return scratch.address, scratch.nbytes
+        return self._scratch.address, self._scratch.nbytes
 
     def forget_received(self, memory: Memory, lane: Lane, turn: int) -> None:
         """Free the destination pages of a coming copy from the device, so that the copy touches them first."""
@@ -203,7 +174,7 @@ class Arena:
 
     def place(self, direction: Direction, memory: Memory, nbytes: int, slot: int) -> tuple[int, int]:
         offset = self._part(direction)[0] + slot * stride_bytes(nbytes)
-        return self._host[memory].address + offset, self._held(self._remote).address + offset
+        return self._host[memory].address + offset, self._remote.address + offset
 
     def _part(self, direction: Direction) -> tuple[int, int]:
         sent = self._sent_bytes
@@ -219,27 +190,23 @@ class Arena:
             buffer.abandon()
 
     def _buffers(self) -> list[HostBuffer | DeviceBuffer]:
-        every = [*self._host.values(), self._scratch, self._remote]
-        return [buffer for buffer in every if buffer is not None]
-
-    @staticmethod
-    def _held(buffer: DeviceBuffer | HostBuffer | None) -> DeviceBuffer | HostBuffer:
-        if buffer is None:
-            raise RuntimeError("the arena has been closed")
-        return buffer
+        return [*self._host.values(), self._scratch, self._remote]
 
 
 def check_memory(engine: Engine, device: int, memories: Sequence[Memory], largest: int, cache_bytes: int) -> None:
     total = sent_bytes(largest, cache_bytes) + _placed(largest)
     host = total * len(set(memories)) + scratch_bytes(largest)
+    needs: list[tuple[int, int | None, str]] = []
     if engine.RUNTIME == "host":  # its device memory is host memory
         host += total
     else:
-        free, _ = engine.memory_info(device)
-        _refuse(total, free, largest, "device memory")
-    available = available_host_bytes().value
-    if available is not None:
-        _refuse(host, available, largest, "host memory")
+        needs.append((total, engine.memory_info(device)[0], "device memory"))
+    for wanted, free, what in (*needs, (host, available_host_bytes().value, "host memory")):
+        if free is not None and wanted > free * HEADROOM:
+            raise UsageError(
+                f"Copies of {format_size(largest)} need {format_size(wanted)} of {what} for several buffers of that "
+                f"size, and {format_size(free)} is free. Choose smaller sizes or fewer kinds of memory."
+            )
 
 
 def scratch_bytes(largest: int) -> int:
@@ -258,14 +225,6 @@ def sent_bytes(largest: int, cache_bytes: int) -> int:
 def stride_bytes(nbytes: int) -> int:
     """Distance of two places. The gap between small ones keeps the driver from merging a batch into one large copy."""
     return _placed(nbytes) + (PLACE_BYTES if nbytes < SMALL_BYTES else 0)
-
-
-def _refuse(wanted: int, free: int, largest: int, what: str) -> None:
-    if wanted > free * HEADROOM:
-        raise UsageError(
-            f"Copies of {format_size(largest)} need {format_size(wanted)} of {what} for several buffers of that size, "
-            f"and {format_size(free)} is free. Choose smaller sizes or fewer kinds of memory."
-        )
 
 
 def _placed(nbytes: int) -> int:

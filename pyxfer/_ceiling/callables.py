@@ -45,15 +45,11 @@ WARM_CALLS = 2
 UNRECORDED_CALLS = 1 + WARM_CALLS
 
 
-def _nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Call:
     run: Callable[[], object]
     route: str
-    before: Callable[[], object] = _nothing
+    before: Callable[[], object] = lambda: None
     """Called before each `run`, untimed."""
     sync: Sync | None = None
     """Called after each `run` to wait for a framework."""
@@ -200,7 +196,11 @@ def measure_beside(
     seed: int = 0,
 ) -> Beside:
     """Time a call as `measure` does; also returns the ceiling and where it was measured."""
-    plan = _checked_plan(nbytes, direction)
+    if (nbytes is None) != (direction is None):
+        raise UsageError("nbytes and direction go together: the ceiling depends on both. Give both or neither.")
+    plan = None
+    if direction is not None:
+        plan = CopyPlan(word_of(direction, DIRECTIONS, "direction"), "pinned", "async")
     nbytes = None if nbytes is None else size_of(nbytes, "nbytes")
     precision, budget_s, seed = share_of(precision, "precision"), seconds_of(budget, "budget"), seed_of(seed)
     choice = choose(device)
@@ -209,7 +209,11 @@ def measure_beside(
         bracket = Bracket(choice.engine, found.index, stream)
         try:
             with _reference(choice, found, plan, nbytes) as (reference, link):
-                item = _call_item(call, plan, nbytes, bracket, reference)
+                head = Head(call, call.route, plan.direction if plan else "h2d", "unknown", "callable", bracket.word)
+                subject = CallableSubject(call, bracket, head.sides[-1], reference.subject.key if reference else None)
+                no_rate = None if nbytes else NO_BYTES
+                item = Item(head, nbytes or 0, no_rate=no_rate, subject=subject, verified=unknown(NOT_VERIFIED))
+                item.untraced(NOT_TRACED, failed=False)
                 _time(item, reference, precision, budget_s, seed)
         finally:
             bracket.close()
@@ -231,14 +235,6 @@ def check_callable(fn: object, taker: str) -> None:
             f"{taker} would not time the work of an async or generator function, because a call of it returns before "
             "that begins: give a function that runs it, such as lambda: asyncio.run(copy())."
         )
-
-
-def _checked_plan(nbytes: str | int | None, direction: str | None) -> CopyPlan | None:
-    if (nbytes is None) != (direction is None):
-        raise UsageError("nbytes and direction go together: the ceiling depends on both. Give both or neither.")
-    if nbytes is None or direction is None:
-        return None
-    return CopyPlan(word_of(direction, DIRECTIONS, "direction"), "pinned", "async")
 
 
 @contextlib.contextmanager
@@ -263,17 +259,6 @@ def _reference(
         release(resources)
 
 
-def _call_item(
-    call: Call, plan: CopyPlan | None, nbytes: int | None, bracket: Bracket, reference: Item[CopyPlan] | None
-) -> Item[Call]:
-    head = Head(call, call.route, plan.direction if plan else "h2d", "unknown", "callable", bracket.word)
-    subject = CallableSubject(call, bracket, head.sides[-1], reference.subject.key if reference else None)
-    no_rate = None if nbytes else NO_BYTES
-    item = Item(head, nbytes or 0, no_rate=no_rate, subject=subject, verified=unknown(NOT_VERIFIED))
-    item.untraced(NOT_TRACED, failed=False)
-    return item
-
-
 def _time(item: Item[Call], reference: Item[CopyPlan] | None, precision: float, budget_s: float, seed: int) -> None:
     call = item.head.source
     unrecorded = [item.subject.call_once(0) for _ in range(call.unrecorded)]
@@ -285,7 +270,7 @@ def _time(item: Item[Call], reference: Item[CopyPlan] | None, precision: float, 
         sampler.run() if call.rounds is None else sampler.run_rounds(call.rounds)
     except CallableError as error:
         raised = error.error
-    if raised is not None:
+    if raised is not None:  # outside of the block, so that it has no context
         raise raised
     first = unrecorded[0] if unrecorded else item.trials(item.head.sides[-1])[0]
     item.first_s = Fact(first.elapsed_s)

@@ -39,7 +39,10 @@ def derive_run(run: runs.Run) -> runs.Run:
         link=link,
         measurements=rows,
         curves=tuple(fitted.pop(_key(curve)) for curve in run.curves if _key(curve) in fitted),
-        locking=tuple(_locking(cost, rows) for cost in run.locking),
+        locking=tuple(
+            cost if cost.summary is None else cost_of(cost.memory, cost.nbytes, cost.summary, rows)
+            for cost in run.locking
+        ),
     )
 
 
@@ -94,7 +97,7 @@ def derived_row(row: runs.Measurement, link: Link, references: Sequence[runs.Mea
         if row.peak_share.value is not None
         else row.peak_share,
         ceiling_share=_share(row, rate, references),
-        remarks=_remarks(row, row.dma.value),
+        remarks=tuple(_inflated(row, each) if each.code == runs.INFLATED else each for each in row.remarks),
     )
 
 
@@ -108,15 +111,10 @@ def _as_named(row: runs.Measurement) -> runs.Measurement:
     return replace(row, memory=plan.memory, mode=plan.mode, variant=variant, bracket=raw_head(plan).bracket)
 
 
-def _remarks(row: runs.Measurement, dma: runs.Dma | None) -> tuple[Remark, ...]:
-    return tuple(
-        _inflated(row, dma, remark) if remark.code == runs.INFLATED and dma is not None else remark
-        for remark in row.remarks
-    )
-
-
-def _inflated(row: runs.Measurement, dma: runs.Dma, said: Remark) -> Remark:
-    found = inflated(dma, Expected(row.nbytes, 1.0 if row.route_info is None else row.route_info.inflation))
+def _inflated(row: runs.Measurement, said: Remark) -> Remark:
+    if row.dma.value is None:
+        return said
+    found = inflated(row.dma.value, Expected(row.nbytes, 1.0 if row.route_info is None else row.route_info.inflation))
     # The rest of the sentence is that of the version that wrote it.
     same = bool(found) and said.text.partition(" ")[0] == found[0].text.partition(" ")[0]
     return said if same or not found else found[0]
@@ -160,10 +158,6 @@ def _distance(found: runs.Share | None, stated: runs.Share) -> float:
     if found is None:
         return math.inf
     return abs((found.low or 0.0) - (stated.low or 0.0)) + abs((found.high or 0.0) - (stated.high or 0.0))
-
-
-def _locking(cost: runs.LockingCost, rows: Sequence[runs.Measurement]) -> runs.LockingCost:
-    return cost if cost.summary is None else cost_of(cost.memory, cost.nbytes, cost.summary, rows)
 
 
 def _place(row: runs.Measurement) -> Place:

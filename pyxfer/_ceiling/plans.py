@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 from pyxfer._document.machines import STAGED
 from pyxfer._document.routes import RouteStatus
@@ -103,12 +103,12 @@ def copy_plans(
 
 
 def why_unavailable(engine: Engine, plan: CopyPlan) -> str | None:
-    if plan.direction == "both" and plan.mode == "memcpy":
-        return "cudaMemcpy uses one stream, so two directions would take turns: use the mode async"
-    if plan.direction == "both" and plan.staged:
-        return "a ring serves one transfer at a time, so two directions would take turns: use the mode async"
     if plan.direction == "both" and plan.mode != "async":
-        return "both directions already use a stream each: use the mode async"
+        reasons = {
+            "memcpy": "cudaMemcpy uses one stream, so two directions would take turns",
+            STAGED: "a ring serves one transfer at a time, so two directions would take turns",
+        }
+        return f"{reasons.get(plan.mode, 'both directions already use a stream each')}: use the mode async"
     if plan.mode == "batch" and not engine.driver_has(BATCH_CALL, BATCH_API):
         return "this driver has no cudaMemcpyBatchAsync: it came with CUDA 12.8 (driver 570)"
     return None
@@ -129,7 +129,6 @@ def list_routes(engine: Engine) -> tuple[RouteStatus, ...]:
 def _status(engine: Engine, memory: Memory, mode: str) -> RouteStatus:
     reasons = {direction: why_unavailable(engine, CopyPlan(direction, memory, mode)) for direction in DIRECTIONS}
     usable = tuple(direction for direction, reason in reasons.items() if reason is None)
-    reason = "" if usable else reasons["h2d"] or ""
     return RouteStatus(
         name=f"raw.{memory}-{mode}",
         framework="raw",
@@ -141,22 +140,18 @@ def _status(engine: Engine, memory: Memory, mode: str) -> RouteStatus:
         call=_CALLS.get(mode, f"cudaMemcpyAsync on {mode.partition(':')[2]} streams"),
         usual=False,
         available=bool(usable),
-        reason=reason,
+        reason="" if usable else reasons["h2d"] or "",
     )
 
 
 def _modes_for(direction: str, memory: str, modes: Sequence[str]) -> list[str]:
-    fitting = _applicable(memory, modes) or [AUTO]
-    return [_automatic(direction, memory) if mode == AUTO else mode for mode in fitting]
+    # As most programs copy: cudaMemcpy for pageable memory, queued copies for page-locked memory.
+    automatic = "memcpy" if memory == "pageable" and direction != "both" else "async"
+    return [automatic if mode == AUTO else mode for mode in _applicable(memory, modes) or [AUTO]]
 
 
 def _applicable(memory: str, modes: Sequence[str]) -> list[str]:
     return [mode for mode in modes if memory == "pageable" or mode != STAGED]
-
-
-def _automatic(direction: str, memory: str) -> Literal["memcpy", "async"]:
-    """As most programs copy: cudaMemcpy for pageable memory, queued copies for page-locked memory."""
-    return "memcpy" if memory == "pageable" and direction != "both" else "async"
 
 
 def modes_of(modes: str | Iterable[str], name: str) -> tuple[str, ...]:

@@ -20,7 +20,6 @@ from pyxfer._upload.tuning import ChosenSettings, settings_for
 from pyxfer.errors import CancelledError, CudaError, CudaMemoryError, DeviceTimeoutError, MeasurementError
 
 if TYPE_CHECKING:
-    from pyxfer._upload.settings import RingSettings
     from pyxfer.native import Engine
     from pyxfer.native import _cuda as compiled
     from pyxfer.native._cuda import Copier
@@ -37,17 +36,31 @@ class StagedCopier:
 
     def __init__(self, engine: Engine, device: int, chosen: ChosenSettings, patience_s: float) -> None:
         begun = time.perf_counter()
-        self._ring = _started(engine, device, chosen.settings)
-        self.made = _as_made(self._ring, chosen, time.perf_counter() - begun)
+        try:
+            ring = self._ring = make_ring(engine, device, chosen.settings)
+        except OSError as error:
+            raise MeasurementError(f"{_no_thread(error)} The ring has {chosen.settings.threads} threads.") from error
+        self.made = Ring(
+            threads=ring.threads,
+            chunk_bytes=ring.chunk_bytes,
+            slots=ring.slots,
+            fill=ring.fill,
+            kernel=ring.fill_kernel,
+            spin_us=ring.spin_us,
+            pinned_bytes=ring.pinned_bytes,
+            source=chosen.source,
+            reason=chosen.reason,
+            made_s=time.perf_counter() - begun,
+        )
         self.moved = 0
         try:
             self._bracket = Bracket(engine, device)
             self._copier = engine.Copier(device, patience_s=patience_s)
-            self._watch = _Watch(self._ring, patience_s)
+            self._watch = _Watch(ring, patience_s)
         except BaseException:
             # Dropped, not closed: an error of `close` must not replace this one, whose traceback refers to `self`.
-            for name in ("_copier", "_bracket", "_ring"):
-                self.__dict__.pop(name, None)
+            del ring
+            self.__dict__.clear()
             raise
 
     def move(self, direction: Direction, host: int, device: int, nbytes: int) -> Bracket:
@@ -72,14 +85,18 @@ class StagedCopier:
 
     @contextmanager
     def _patient(self) -> Iterator[None]:
-        self._watch.begin()
+        self._watch.until_s = time.monotonic() + self._watch.patience_s
         try:
             yield
         except CancelledError as error:
-            self._watch.explain(error)
+            if self._watch.is_late:
+                raise DeviceTimeoutError(
+                    f"The device did not finish a staged copy within {self._watch.patience_s:g} s. Another program may "
+                    "hold it, or it has hung: look at nvidia-smi and for Xid in dmesg."
+                ) from error
             raise
         finally:
-            self._watch.end()
+            self._watch.until_s = math.inf
         self.moved += 1
 
     def cancel(self) -> None:
@@ -107,27 +124,14 @@ class _Watch:
 
     def __init__(self, ring: compiled.Ring, patience_s: float) -> None:
         self._ring = ring
-        self._patience_s = patience_s
-        self._until_s = math.inf
-        self._late = self._cancelled = False
+        self.patience_s = patience_s
+        self.until_s = math.inf
+        self.is_late = self._cancelled = False
         self._closed = threading.Event()
         try:
             threading.Thread(target=self._look, name="pyxfer-patience", daemon=True).start()
         except RuntimeError as error:
             raise MeasurementError(_no_thread(error)) from error
-
-    def begin(self) -> None:
-        self._until_s = time.monotonic() + self._patience_s
-
-    def end(self) -> None:
-        self._until_s = math.inf
-
-    def explain(self, error: CancelledError) -> None:
-        if self._late:
-            raise DeviceTimeoutError(
-                f"The device did not finish a staged copy within {self._patience_s:g} s. Another program may hold it, "
-                "or it has hung: look at nvidia-smi and for Xid in dmesg."
-            ) from error
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -138,38 +142,15 @@ class _Watch:
 
     def _look(self) -> None:
         while not self._closed.wait(LOOK_S):
-            if time.monotonic() > self._until_s:
-                self._late = True
-            if self._late or self._cancelled:
+            self.is_late = self.is_late or time.monotonic() > self.until_s
+            if self.is_late or self._cancelled:
                 self._ring.cancel()
-
-
-def _started(engine: Engine, device: int, settings: RingSettings) -> compiled.Ring:
-    try:
-        return make_ring(engine, device, settings)
-    except OSError as error:
-        raise MeasurementError(f"{_no_thread(error)} The ring has {settings.threads} threads.") from error
 
 
 def _no_thread(error: Exception) -> str:
     return (
         f"The system could not start another thread for the ring: {error}. Raise the limit (ulimit -u, or pids.max of "
         "the container), or end programs that have many threads."
-    )
-
-
-def _as_made(ring: compiled.Ring, chosen: ChosenSettings, seconds: float) -> Ring:
-    return Ring(
-        threads=ring.threads,
-        chunk_bytes=ring.chunk_bytes,
-        slots=ring.slots,
-        fill=ring.fill,
-        kernel=ring.fill_kernel,
-        spin_us=ring.spin_us,
-        pinned_bytes=ring.pinned_bytes,
-        source=chosen.source,
-        reason=chosen.reason,
-        made_s=seconds,
     )
 
 
@@ -194,11 +175,7 @@ class RunResources(Resources):
         return self._arena
 
     def allocate(
-        self,
-        memories: Sequence[Memory],
-        largest: int,
-        cache_bytes: int,
-        is_late: Callable[[], bool] = lambda: False,
+        self, memories: Sequence[Memory], largest: int, cache_bytes: int, is_late: Callable[[], bool] = lambda: False
     ) -> Arena:
         self._arena = Arena(self.engine, self.device, memories, largest, cache_bytes, is_late)
         return self._arena

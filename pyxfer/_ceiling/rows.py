@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pyxfer._ceiling.plans import CopyPlan
@@ -228,10 +227,13 @@ class Assembler:
             if item.series is not None and item.series.failure:
                 yield Remark("failed", f"it ended early: {item.series.failure}")
             if item.head.inflation > 1 and not findings.measured:
-                yield _inflated(item.head.inflation)
-        unused = unused_remark(trials)
-        if unused is not None:
-            yield unused
+                text = f"it converts on the host first, so {item.head.inflation:g} times the bytes cross the link; the "
+                text += "bandwidth counts the source's bytes"
+                yield Remark("inflated", text, "convert on the GPU, after the copy")
+            reasons = [trial.invalid for trial in trials if trial.invalid is not None]
+            if reasons:
+                text = f"{format_percent(len(reasons) / len(trials))} of the trials were not used: {reasons[0]}"
+                yield Remark("invalid-trials", text)
 
 
 def candidate(item: Item[Any], ceilings: Ceilings, seed: int, explained: str) -> Candidate:
@@ -252,24 +254,16 @@ def candidate(item: Item[Any], ceilings: Ceilings, seed: int, explained: str) ->
         if not intact:
             item.verified = Fact(False)
         for side, trial in traced.items():
-            item.evidence[side].add(trial, ceiling_seconds(ceilings, item.place(side)), item.nbytes)
+            of_ceiling = ceilings.get(item.place(side), ())
+            ceiling = summary_of([each.elapsed_s for each in of_ceiling if each.invalid is None])
+            item.evidence[side].add(trial, None if ceiling is None else ceiling.median_s, item.nbytes)
 
-    is_near = partial(_is_near, item, series) if is_explained else None
+    def is_near() -> bool:
+        sides = {side: summary_of(series.valid_times(side)) for side in series.trials}
+        return all(item.evidence[side].is_near(known.median_s) for side, known in sides.items() if known is not None)
+
     is_once = is_raw or (not is_explained and series.mean_cost_s > COSTLY_S)
-    return Candidate(trace, item.untraced, is_near, 1 if is_once else MIN_TRIALS)
-
-
-def _is_near(item: Item[Any], series: Series) -> bool:
-    return all(
-        item.evidence[side].is_near(stats.summarise(times).median_s)
-        for side in series.trials
-        if (times := series.valid_times(side))
-    )
-
-
-def ceiling_seconds(ceilings: Ceilings, place: tuple[runs.Direction, Side, int]) -> float | None:
-    times = [trial.elapsed_s for trial in ceilings.get(place, ()) if trial.invalid is None]
-    return stats.summarise(times).median_s if times else None
+    return Candidate(trace, item.untraced, is_near if is_explained else None, 1 if is_once else MIN_TRIALS)
 
 
 def best_trials(items: Sequence[Item[Any]]) -> Ceilings:
@@ -277,18 +271,13 @@ def best_trials(items: Sequence[Item[Any]]) -> Ceilings:
     best: dict[tuple[runs.Direction, Side, int], tuple[float, Sequence[runs.Trial]]] = {}
     for item in items:
         head = item.head
-        if item.series is None or item.verified.value is False or not isinstance(head.source, CopyPlan):
+        is_raw = isinstance(head.source, CopyPlan) and not head.staged and head.variant == "warm"
+        if item.series is None or item.verified.value is False or not is_raw:
             continue
-        if head.staged or head.variant != "warm":
-            continue
-        for side in item.series.trials:
-            times = item.series.valid_times(side)
-            if not times:
-                continue
-            place = item.place(side)
-            median = stats.summarise(times).median_s
-            if place not in best or median < best[place][0]:
-                best[place] = (median, item.series.trials[side])
+        for side, trials in item.series.trials.items():
+            summary, place = summary_of(item.series.valid_times(side)), item.place(side)
+            if summary is not None and (place not in best or summary.median_s < best[place][0]):
+                best[place] = (summary.median_s, trials)
     return {place: trials for place, (_, trials) in best.items()}
 
 
@@ -331,16 +320,7 @@ def _curve(points: Sequence[runs.Measurement]) -> runs.Curve:
         [(nbytes, seconds, _NO_INTERVAL if half is None else half) for nbytes, seconds, half in known]
     )
     first = points[0]
-    return runs.Curve(
-        route=first.route,
-        direction=first.direction,
-        side=first.side,
-        variant=first.variant,
-        latency_s=fit.latency_s,
-        asymptote_gbps=fit.asymptote_gbps,
-        half_bytes=fit.half_bytes,
-        worst_misfit=fit.worst_misfit,
-    )
+    return runs.Curve(first.route, first.direction, first.side, first.variant, **vars(fit))
 
 
 def _share(
@@ -405,15 +385,6 @@ def summary_of(seconds: Sequence[float | None]) -> runs.Summary | None:
     return stats.summarise(known) if known else None
 
 
-def unused_remark(trials: Sequence[runs.Trial]) -> Remark | None:
-    reasons = [trial.invalid for trial in trials if trial.invalid is not None]
-    if not reasons or len(reasons) == len(trials):
-        return None
-    return Remark(
-        "invalid-trials", f"{format_percent(len(reasons) / len(trials))} of the trials were not used: {reasons[0]}"
-    )
-
-
 # What a busy machine does to every trial of a row.
 _DISTURBED = ("the other direction ended", "the gate timed out")
 
@@ -431,12 +402,3 @@ def exhausted(doubt: Remark, trials: int) -> Remark:
     if doubt.code not in ("unstable", "few-trials"):
         return doubt
     return Remark("exhausted", f"{doubt.text}, after {trials} trials, the most that a row may have", doubts.QUIETER)
-
-
-def _inflated(inflation: float) -> Remark:
-    return Remark(
-        "inflated",
-        f"it converts on the host first, so {inflation:g} times the bytes cross the link; the bandwidth counts the "
-        "source's bytes",
-        "convert on the GPU, after the copy",
-    )

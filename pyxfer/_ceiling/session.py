@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -14,7 +15,7 @@ from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import ENDED_EARLY, NO_TRIAL, Assembler, Item, curves, raw_head
 from pyxfer._ceiling.stages import PREPARING_S, Stages, circumstances, late, prepare_raw, too_long
 from pyxfer._document.machines import Device, Environment, Fact, Placement, Remark, unknown
-from pyxfer._document.runs import Directions, LockingCost, Memories, Memory, Run, Tracing
+from pyxfer._document.runs import Directions, Memories, Memory, Run, Tracing
 from pyxfer._document.runs import Ending as RunEnding
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
@@ -156,17 +157,14 @@ class Session(RunSession[Run]):
         self._tracing: Fact[Tracing] = unknown(NOT_REACHED)
 
     def _carry_out(self) -> Ending:
-        self._choose_ring()
+        if any(item.head.staged and item.unavailable is None for item in self._items):
+            self._on_progress(Progress("preparing", 0.0, "choosing the settings of the ring"))
+            # In the calling thread, so that Ctrl-C ends it.
+            self._remarks += [Remark("ring", text) for text in self._resources.choose_ring()]
         return run_interruptible(self._work, self._resources.cancel)
 
     def _has_trials(self) -> bool:
         return any(item.series and item.series.trials for item in self._items)
-
-    def _choose_ring(self) -> None:
-        """In the calling thread, so that Ctrl-C ends it."""
-        if any(item.head.staged and item.unavailable is None for item in self._items):
-            self._on_progress(Progress("preparing", 0.0, "choosing the settings of the ring"))
-            self._remarks += [Remark("ring", text) for text in self._resources.choose_ring()]
 
     def _measure_all(self) -> None:
         with self._presence, bind(self._choice.engine, self._bound_to) as placement:
@@ -193,7 +191,7 @@ class Session(RunSession[Run]):
             prepare_item=lambda item, number: prepare_raw(item, self._resources, request.seed + number),
             on_progress=self._on_progress,
             save=self._save,
-            on_tracing=self._note_tracing,
+            on_tracing=partial(setattr, self, "_tracing"),
         )
         stages.leave_out([item for item in self._items if item.head.source.memory not in arena.memories])
         stages.prepare(deadline_s)
@@ -204,30 +202,20 @@ class Session(RunSession[Run]):
         elif prepared_s > request.budget_s:
             self._remarks.append(late(prepared_s, request.budget_s))
 
-    def _note_tracing(self, tracing: Fact[Tracing]) -> None:
-        self._tracing = tracing
-
     def _time_locking(self) -> None:
-        if not set(LOCKED_KINDS) & set(self._request.memories):
+        request, engine = self._request, self._choice.engine
+        if not set(LOCKED_KINDS) & set(request.memories):
             return
-        most_s = min(LOCKING_S, LOCKING_SHARE * self._request.budget_s)
+        most_s = min(LOCKING_S, LOCKING_SHARE * request.budget_s)
         for memory in LOCKED_KINDS:
-            if self._is_late():
+            if time.perf_counter() > self._started + request.budget_s:
                 return
             try:
                 self._locking[memory] = measure_locking(
-                    self._choice.engine,
-                    self._device.index,
-                    memory,
-                    self._request.largest,
-                    self._resources.cancelled,
-                    most_s,
+                    engine, self._device.index, memory, request.largest, self._resources.cancelled, most_s
                 )
             except CudaMemoryError as error:  # the copies can still be measured
                 self._remarks.append(Remark("locking", f"The cost of page-locking was not measured: {error}"))
-
-    def _is_late(self) -> bool:
-        return time.perf_counter() > self._started + self._request.budget_s
 
     def _save(self) -> None:
         self._presence.look()
@@ -235,15 +223,10 @@ class Session(RunSession[Run]):
             self._save_to(self._document("interrupted", None))
 
     def _document(self, ended: RunEnding, failure: str | None) -> Run:
-        request = self._request
-        no_trial = ENDED_EARLY.get(ended, NO_TRIAL)
-        ring = self._resources.ring.value
-        chunk_bytes = None if ring is None else ring.chunk_bytes
+        request, ring = self._request, self._resources.ring.value
+        no_trial, chunk_bytes = ENDED_EARLY.get(ended, NO_TRIAL), None if ring is None else ring.chunk_bytes
         assembler = Assembler(self._link, request.precision, request.budget_s, no_trial, chunk_bytes=chunk_bytes)
         measurements = assembler.measurements(self._items)
-        locking: list[LockingCost] = [
-            locking_cost(memory, request.largest, seconds, measurements) for memory, seconds in self._locking.items()
-        ]
         return Run(
             kind="explain" if request.explained else "ceiling",
             ended=ended,
@@ -258,7 +241,10 @@ class Session(RunSession[Run]):
             duration_s=time.perf_counter() - self._started,
             measurements=measurements,
             curves=curves(measurements) if len(request.sizes) > 1 else (),
-            locking=tuple(locking),
+            locking=tuple(
+                locking_cost(memory, request.largest, seconds, measurements)
+                for memory, seconds in self._locking.items()
+            ),
             remarks=(*self._remarks, *circumstances(self._presence.other_processes, self._before, self._after)),
             failure=failure,
             tracing=self._tracing,

@@ -47,10 +47,6 @@ class Limits(Protocol):
     def complete(self) -> bool: ...
 
 
-def by_size(item: Item[Any]) -> tuple[int, ...]:
-    return (item.nbytes,)
-
-
 @dataclass
 class Stages:
     """Prepares items, times them in shared rounds, and then traces a few trials of each. Use it once.
@@ -68,7 +64,7 @@ class Stages:
     on_progress: OnProgress
     save: Callable[[], None]
     on_tracing: Callable[[Fact[Tracing]], None]
-    group_key: Callable[[Item[Any]], tuple[int, ...]] = by_size
+    group_key: Callable[[Item[Any]], tuple[int, ...]] = lambda item: (item.nbytes,)
     most_rounds: int = MAX_ROUNDS
     traced_sizes: Collection[int] | None = None
     few_rounds: int = FEWEST_ROUNDS
@@ -108,13 +104,10 @@ class Stages:
 
     def measure(self, deadline_s: float) -> None:
         limits = self.limits
-        reserve = Reserve(
-            traced_trials.TRIALS,
-            traced_trials.OPENING_S,
-            traced_trials.TAKING_S,
-            traced_trials.MAX_SHARE * limits.budget_s,
-        )
-        groups = self._groups()
+        most_s = traced_trials.MAX_SHARE * limits.budget_s
+        reserve = Reserve(traced_trials.TRIALS, traced_trials.OPENING_S, traced_trials.TAKING_S, most_s)
+        prepared = sorted((item for item in self.items if item.subject is not None), key=self.group_key)
+        groups = [make_group(list(items), self.most_rounds) for _, items in groupby(prepared, self.group_key)]
         Sampler(
             groups=groups,
             precision=limits.precision,
@@ -137,24 +130,17 @@ class Stages:
     def _latest_s(self, end_s: float) -> float:
         return math.inf if self.limits.complete else end_s
 
-    def _groups(self) -> list[Group]:
-        prepared = sorted((item for item in self.items if item.subject is not None), key=self.group_key)
-        return [make_group(list(items), self.most_rounds) for _, items in groupby(prepared, self.group_key)]
-
     def _trace(self, seconds: float, latest_s: float) -> None:
         limits, items = self.limits, self.items
         best, locked = best_trials(items), page_locked_trials(items)
-        candidates = [
-            candidate(item, locked if item.head.staged else best, limits.seed + 2 * number, limits.explained)
-            for number, item in enumerate(items)
-        ]
-        if self.traced_sizes is not None:
-            sizes = [item.nbytes for item in items]
-            others = [each for each, size in zip(candidates, sizes, strict=True) if size not in self.traced_sizes]
-            traced_trials.leave_out(others)
-            candidates = [each for each in candidates if each not in others]
+        candidates = []
+        for number, item in enumerate(items):
+            if limits.trace and (self.traced_sizes is None or item.nbytes in self.traced_sizes):
+                ceilings = locked if item.head.staged else best
+                candidates.append(candidate(item, ceilings, limits.seed + 2 * number, limits.explained))
+            else:
+                item.untraced(NOT_ASKED, failed=False)
         if not limits.trace:
-            traced_trials.leave_out(candidates)
             self.on_tracing(unknown(NOT_ASKED))
             return
         self.save()  # a tracer may crash the process
@@ -196,21 +182,19 @@ def prepare_raw(item: Item[CopyPlan], resources: RunResources, seed: int) -> Non
 
 
 def circumstances(met: Collection[int], before: Environment, after: Environment | None) -> list[Remark]:
-    remarks = [_contended(sorted(met))] if met else []
-    others = before.other_gpu_processes.value
-    if others:
-        remarks.append(_shared(others))
-    for environment in (before, after):
-        reasons = throttled_by(environment)
-        if reasons:
-            remarks.append(
-                Remark(
-                    "throttled",
-                    f"The GPU's clocks were held down: {', '.join(reasons)}.",
-                    "see nvidia-smi -q -d PERFORMANCE, and measure again when it is cool and has its power",
-                )
-            )
-            break
+    remarks = []
+    if met:
+        who = ", ".join(map(str, sorted(met)))
+        text = f"Another pyxfer measured this device at the same time (process {who}), so figures may be low."
+        remarks.append(Remark("contended", text, "measure again when it has ended"))
+    if others := before.other_gpu_processes.value:
+        who = ", ".join(map(str, others))
+        text = f"Other processes use this GPU (process {who}); while they copy or compute, figures are lower."
+        remarks.append(Remark("shared", text, "end them, or measure when they are idle"))
+    if reasons := throttled_by(before) or throttled_by(after):
+        text = f"The GPU's clocks were held down: {', '.join(reasons)}."
+        fix = "see nvidia-smi -q -d PERFORMANCE, and measure again when it is cool and has its power"
+        remarks.append(Remark("throttled", text, fix))
     return remarks
 
 
@@ -237,22 +221,4 @@ def too_long(sizes: Iterable[int], missing_s: float, budget_s: float) -> Remark:
         "late",
         f"The budget of {format_seconds(budget_s)} was too short for {names}: these have few trials or none.",
         f"choose fewer sizes, or measure all of them{more}: --complete",
-    )
-
-
-def _contended(pids: Sequence[int]) -> Remark:
-    who = ", ".join(str(pid) for pid in pids)
-    return Remark(
-        "contended",
-        f"Another pyxfer measured this device at the same time (process {who}), so figures may be low.",
-        "measure again when it has ended",
-    )
-
-
-def _shared(pids: Sequence[int]) -> Remark:
-    who = ", ".join(str(pid) for pid in pids)
-    return Remark(
-        "shared",
-        f"Other processes use this GPU (process {who}); while they copy or compute, figures are lower.",
-        "end them, or measure when they are idle",
     )

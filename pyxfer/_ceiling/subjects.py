@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -29,23 +29,20 @@ if TYPE_CHECKING:
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, Lane, Sample
 
-
-@dataclass(frozen=True)
-class Recorded:
-    samples: Sequence[Sample]
-    usage: Usage
-    capture: Capture
+Result = TypeVar("Result")
 
 
-def record(taking: TrialRecorder, run: Callable[[], Sequence[Sample]]) -> Recorded:
+def record(taking: TrialRecorder, run: Callable[[], Result]) -> tuple[Result, Usage, Capture]:
     taking.begin()
     before = Usage.so_far()
-    samples = run()
+    result = run()
     usage = Usage.so_far().since(before)
-    return Recorded(samples, usage, taking.take())
+    return result, usage, taking.take()
 
 
-def traced_window(recorded: Recorded, side: Side, nbytes: int, before_bytes: int) -> Traced:
+def traced_window(
+    recorded: tuple[Sequence[Sample], Usage, Capture], side: Side, nbytes: int, before_bytes: int
+) -> Traced:
     """The timed copies of one side, without the copies before and after the window.
 
     The host's clock has no start time for a window behind a gate, which starts with its first copy, nor for a copy in a
@@ -54,17 +51,17 @@ def traced_window(recorded: Recorded, side: Side, nbytes: int, before_bytes: int
     kind = copy_kind(side)
     if kind is None:
         raise ValueError(f"copies have no direction {side}")
-    samples = recorded.samples
+    samples, usage, capture = recorded
     sample = samples[0] if len(samples) == 1 or side == "h2d" else samples[1]
-    copies = copies_of(recorded.capture, kind)
+    copies = copies_of(capture, kind)
     before = np.cumsum(copies["nbytes"]) - copies["nbytes"]
     copies = copies[(before >= before_bytes) & (before < before_bytes + sample.copies * nbytes)]
-    records = recorded.capture.records
+    records = capture.records
     rest = records[(records["kind"] != Kind.COPY) | (records["way"] != kind)]
     gated = sample.wall_s is None
     begin_ns = int(copies["start_ns"][0]) if len(copies) else 0
     if len(copies) and not gated:
-        begin_ns = min(begin_ns, call_span_ns(recorded.capture, copies[0])[0])
+        begin_ns = min(begin_ns, call_span_ns(capture, copies[0])[0])
     elapsed_s = sample.elapsed_s * sample.copies
     dispatch_s = sample.dispatch_s * sample.copies
     return Traced(
@@ -75,8 +72,8 @@ def traced_window(recorded: Recorded, side: Side, nbytes: int, before_bytes: int
         dispatch_s=dispatch_s,
         wall_s=elapsed_s if sample.wall_s is None else sample.wall_s * sample.copies,
         copies=sample.copies,
-        usage=recorded.usage,
-        capture=replace(recorded.capture, records=np.concatenate((rest, copies))),
+        usage=usage,
+        capture=replace(capture, records=np.concatenate((rest, copies))),
     )
 
 
@@ -223,17 +220,16 @@ class OneWay(_OneSide):
         return self.gated and (self.nbytes <= ISSUE_SHOWS_TO or self.plan.mode != "async")
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        trial = as_trial(self._window(), round_index)
+        self._refresh()
+        trial = as_trial(self._run(self._copies, self._warmups), round_index)
         return {self.side: with_caller(trial, self._issued(self._copies)) if self.has_caller else trial}
 
     def _recorded(self, taking: TrialRecorder, *, checked: bool) -> Mapping[Side, Traced]:
-        recorded = record(taking, lambda: [self._once() if checked else self._window()])
-        before_bytes = 0 if checked else self._warmups * self.untimed_bytes
-        return {self.side: traced_window(recorded, self.side, self.nbytes, before_bytes)}
-
-    def _window(self) -> Sample:
-        self._refresh()
-        return self._run(self._copies, self._warmups)
+        copies, warmups = (1, 0) if checked else (self._copies, self._warmups)
+        if not checked:
+            self._refresh()
+        recorded = record(taking, lambda: [self._run(copies, warmups)])
+        return {self.side: traced_window(recorded, self.side, self.nbytes, warmups * self.untimed_bytes)}
 
     def calibrate(self) -> float:
         first = self._once()
@@ -297,7 +293,10 @@ class BothWays(RawCopies):
             self._extra = min(self._extra + 1, MAX_WARMUPS)
             self._fit_window(h2d.elapsed_s, d2h.elapsed_s)
         trials: dict[Side, Trial] = {"h2d": as_trial(h2d, round_index), "d2h": as_trial(d2h, round_index)}
-        trials["sum"] = _together(trials["h2d"], trials["d2h"])
+        # At the sum of both rates: its time is the harmonic mean of both times.
+        seconds = h2d.elapsed_s + d2h.elapsed_s
+        elapsed = 2 * h2d.elapsed_s * d2h.elapsed_s / seconds if seconds > 0 else 0.0
+        trials["sum"] = Trial(round_index, elapsed, copies=h2d.copies, invalid=h2d.invalid or d2h.invalid or None)
         if self.has_caller:
             issued = self._copier.both_issued(*self._both, self._copies, self._slot)
             self._slot += self._copies
@@ -390,13 +389,6 @@ def with_caller(trial: Trial, issued: Sample) -> Trial:
     return msgspec.structs.replace(trial, wall_s=issued.wall_s)
 
 
-def _together(h2d: Trial, d2h: Trial) -> Trial:
-    """A trial at the sum of both rates; its time is the harmonic mean of both times."""
-    seconds = h2d.elapsed_s + d2h.elapsed_s
-    elapsed = 2 * h2d.elapsed_s * d2h.elapsed_s / seconds if seconds > 0 else 0.0
-    return Trial(h2d.round, elapsed, copies=h2d.copies, invalid=h2d.invalid or d2h.invalid)
-
-
 class StagedCopies(_OneSide):
     """Copies of one size through the ring, one in each trial. They are drained, as `cudaMemcpy` is."""
 
@@ -426,11 +418,8 @@ class StagedCopies(_OneSide):
         if not checked:  # a checked destination is poisoned, so its pages must stay
             self._wake()
             self._refresh()
-        taking.begin()
-        before = Usage.so_far()
-        bracket = self._once()
-        usage = Usage.so_far().since(before)
-        return {self.side: traced_call(self.side, bracket, 1, usage, taking.take(), staged=True)}
+        bracket, usage, capture = record(taking, self._once)
+        return {self.side: traced_call(self.side, bracket, 1, usage, capture, staged=True)}
 
     def _wake(self) -> None:
         """Make an untimed copy first if the ring's threads may have fallen asleep."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,31 +49,24 @@ NEIGHBOURS = 128
 MAX_CLOCK_CHANGE = 0.02
 
 
+@dataclass(eq=False)
 class LatencySubject(LinkSubject):
     """One latency. `rate_alone` gives the rate of the loading copies alone, in GB/s; None if it is not known."""
 
-    def __init__(
-        self,
-        plan: LatencyPlan,
-        resources: LinkResources,
-        seed: int,
-        rate_alone: Callable[[LatencyPlan], float | None],
-        most_load_bytes: int,
-    ) -> None:
-        self.plan = plan
+    plan: LatencyPlan
+    resources: LinkResources
+    seed: int
+    rate_alone: Callable[[LatencyPlan], float | None]
+    most_load_bytes: int
+
+    def __post_init__(self) -> None:
         self.trials: list[LatencyTrial] = []
-        self.footprint = SMALL_FOOTPRINT
-        self.places = PLACES
+        self.footprint, self.places = SMALL_FOOTPRINT, PLACES
         self.multiprocessors: list[tuple[int, float]] = []
         self.silent: list[int] = []
         """The numbers of multiprocessors on which no launch ran."""
-        self._resources = resources
-        self._seed = seed
-        self._rate_alone = rate_alone
         self._flows: list[Flow] = []
-        self._first = 0
-        self._load_bytes = 0
-        self._most_load_bytes = most_load_bytes
+        self._first = self._load_bytes = 0
 
     @property
     def key(self) -> str:
@@ -87,45 +81,40 @@ class LatencySubject(LinkSubject):
         return QUICK_HOPS if self.plan.quick else self.places
 
     def prepare(self) -> None:
+        plan, resources = self.plan, self.resources
         with own_failure(self._give_up):
-            self._resources.kernels(self.plan.device)
+            resources.kernels(plan.device)
             self._allow_access()
-            self._make_cycle()
+            if plan.large and plan.target == HOST_END:
+                self.footprint = LARGE_HOST_FOOTPRINT
+            elif plan.large:
+                wanted = min(LARGE_DEVICE_FOOTPRINT, resources.engine.memory_info(plan.target)[0] // FREE_PARTS)
+                self.footprint = max(SMALL_FOOTPRINT, 1 << (wanted.bit_length() - 1))
+            block = resources.memory.chased(plan.device, plan.target, self.footprint, plan.node)
+            self._first = block.address
+            if block.places is None:
+                stride = self.footprint // PLACES
+                cycle = block.address, self.footprint, stride, self.seed, plan.target
+                block.places = resources.engine.make_cycle(*cycle)
+            self.places = block.places
             flows = [self._chase(self.hops)]
-            if self.plan.load:
+            if plan.load:
                 flows.append(self._load())
             self._flows = flows
 
     def _allow_access(self) -> None:
         if self.plan.target != HOST_END:
-            self._resources.set_access(read(self.plan.target, self.plan.device), True)
-
-    def _make_cycle(self) -> None:
-        plan, resources = self.plan, self._resources
-        self.footprint = self._large_footprint() if plan.large else SMALL_FOOTPRINT
-        stride = self.footprint // PLACES
-        block = resources.memory.chased(plan.device, plan.target, self.footprint, plan.node)
-        self._first = block.address
-        if block.places is None:
-            block.places = resources.engine.make_cycle(block.address, self.footprint, stride, self._seed, plan.target)
-        self.places = block.places
-
-    def _large_footprint(self) -> int:
-        if self.plan.target == HOST_END:
-            return LARGE_HOST_FOOTPRINT
-        free, _ = self._resources.engine.memory_info(self.plan.target)
-        wanted = min(LARGE_DEVICE_FOOTPRINT, free // FREE_PARTS)
-        return max(SMALL_FOOTPRINT, 1 << (wanted.bit_length() - 1))
+            self.resources.set_access(read(self.plan.target, self.plan.device), True)
 
     def _chase(self, hops: int, multiprocessor: int = -1) -> Flow:
         device, target = self.plan.device, self.plan.target
-        return self._resources.any_flow(
+        return self.resources.any_flow(
             device=device,
             engine="chase",
             destination=0,
             source=self._first,
             nbytes=hops * 8,
-            kernels=self._resources.kernels(device),
+            kernels=self.resources.kernels(device),
             depth=DEPTH,
             source_device=target,
             hops=hops,
@@ -134,17 +123,17 @@ class LatencySubject(LinkSubject):
 
     def _load(self) -> Flow:
         plan = self.plan
-        rate = self._rate_alone(plan)
+        rate = self.rate_alone(plan)
         if rate is None and plan.load < 1:
             raise MeasurementError("the rate of the link alone is not known, so there is no share of it to copy")
-        self._load_bytes = min(PACED_BYTES if plan.load < 1 else FULL_BYTES, self._most_load_bytes)
+        self._load_bytes = min(PACED_BYTES if plan.load < 1 else FULL_BYTES, self.most_load_bytes)
         copies = h2d(plan.device) if plan.target == HOST_END else read(plan.target, plan.device)
-        memory, resources = self._resources.memory, self._resources
+        memory, resources = self.resources.memory, self.resources
         return resources.any_flow(
             device=copies.device,
             engine="ce",
-            destination=memory.landing(copies, None, self._most_load_bytes).address,
-            source=memory.source(copies, None, self._most_load_bytes).address,
+            destination=memory.landing(copies, None, self.most_load_bytes).address,
+            source=memory.source(copies, None, self.most_load_bytes).address,
             nbytes=self._load_bytes,
             kernels=resources.known_kernels(copies.device, needed=False),
             depth=DEPTH,
@@ -156,17 +145,17 @@ class LatencySubject(LinkSubject):
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         self._allow_access()
         devices = {self.plan.device, *({self.plan.target} - {HOST_END})}
-        stamps = self._resources.run(self._flows, sorted(devices), TRIAL_S)
+        stamps = self.resources.run(self._flows, sorted(devices), TRIAL_S)
         found = latency_trial(round_index, stamps, self.hops, self._load_bytes)
         self.trials.append(found)
         return {"sum": Trial(round_index, found.p50_ns / 1e9, invalid=found.invalid)}
 
     def measure_multiprocessors(self) -> None:
-        count = attribute(self._resources.engine, self.plan.device, MULTIPROCESSORS) or 0
+        count = attribute(self.resources.engine, self.plan.device, MULTIPROCESSORS) or 0
         for number in range(count):
             flow = self._chase(PER_MULTIPROCESSOR_HOPS, number)
-            (stamps,) = self._resources.run([flow], [self.plan.device], MULTIPROCESSOR_S)
-            self._resources.drop(flow)
+            (stamps,) = self.resources.run([flow], [self.plan.device], MULTIPROCESSOR_S)
+            self.resources.drop(flow)
             own = stamps.kernel_ns[stamps.multiprocessor == number]
             if own.size:
                 self.multiprocessors.append((number, float(np.median(own)) / PER_MULTIPROCESSOR_HOPS))

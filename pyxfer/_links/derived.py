@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -14,7 +15,7 @@ from pyxfer._document.runs import Rate
 from pyxfer._links import plan as plans
 from pyxfer._links.chases import QUICK_HOPS
 from pyxfer._links.plan import LatencyPlan, LinksRequest, TrafficPlan
-from pyxfer._links.rows import NO_TRIAL, chased, interference, peak_of, rate_of, with_shares
+from pyxfer._links.rows import NO_TRIAL, chased, interference, peak_of, rate_of, slowest_of, with_shares
 from pyxfer._links.traffic import WRONG
 from pyxfer._machine.link import derived_link
 from pyxfer._measure import stats
@@ -40,7 +41,14 @@ def derive_links(run: links.Links) -> links.Links:
         ended="failed" if run.failure is not None else "interrupted" if run.ended == "failed" else run.ended,
         traffics=traffics,
         latencies=tuple(map(_latency, run.latencies)),
-        small=tuple(map(_small, run.small)),
+        small=tuple(
+            replace(
+                row,
+                rate=_small_rate(row, row.rate, row.seconds),
+                caller_rate=_small_rate(row, row.caller_rate, row.caller_seconds),
+            )
+            for row in run.small
+        ),
         sharing=sharing,
     )
 
@@ -72,9 +80,7 @@ def _as_planned(run: links.Links) -> links.Links:
             return replace(
                 run,
                 traffics=tuple(map(_planned_traffic, run.traffics, copied)),
-                latencies=tuple(
-                    _planned_latency(row, plan, places) for row, plan in zip(run.latencies, loaded, strict=True)
-                ),
+                latencies=tuple(map(partial(_planned_latency, places), run.latencies, loaded)),
             )
     return run
 
@@ -84,16 +90,9 @@ def _planned_traffic(row: links.Traffic, plan: TrafficPlan) -> links.Traffic:
     return replace(row, **{**vars(plan), "flows": flows})
 
 
-def _planned_latency(row: links.Latency, plan: LatencyPlan, places: int) -> links.Latency:
-    return replace(
-        row,
-        device=plan.device,
-        target=plan.target,
-        places=places,
-        hops=QUICK_HOPS if plan.quick else places,
-        load=plan.load,
-        node=plan.node,
-    )
+def _planned_latency(places: int, row: links.Latency, plan: LatencyPlan) -> links.Latency:
+    given = {name: getattr(plan, name) for name in ("device", "target", "load", "node")}
+    return replace(row, places=places, hops=QUICK_HOPS if plan.quick else places, **given)
 
 
 def _if_known(before: Fact[T], follows: Fact[T]) -> Fact[T]:
@@ -102,24 +101,14 @@ def _if_known(before: Fact[T], follows: Fact[T]) -> Fact[T]:
 
 
 def _alone(row: links.Traffic, run: links.Links) -> links.Traffic:
-    numbers = range(len(row.flows))
-    flows = tuple(_flow(row, number, run) for number in numbers)
-    rates = [flow.gbps for flow in flows if flow.gbps is not None]
-    return replace(
-        row,
-        flows=flows,
-        total=_if_known(row.total, rate_of(row.valid, numbers, NO_TRIAL)),
-        slowest_gbps=Fact(min(rates)) if rates else unknown(NO_TRIAL),
-    )
-
-
-def _flow(row: links.Traffic, number: int, run: links.Links) -> links.LinkFlow:
-    flow = row.flows[number]
-    rate = (
-        unknown(WRONG) if flow.verified.value is False else _if_known(flow.rate, rate_of(row.valid, [number], NO_TRIAL))
-    )
-    peak = peak_of(flow, run.devices, run.peers)
-    return replace(flow, rate=rate, peak_share=stats.share_of_peak(rate, peak))
+    flows = []
+    for number, flow in enumerate(row.flows):
+        rate = _if_known(flow.rate, rate_of(row.valid, [number], NO_TRIAL))
+        rate = unknown(WRONG) if flow.verified.value is False else rate
+        peak = peak_of(flow, run.devices, run.peers)
+        flows.append(replace(flow, rate=rate, peak_share=stats.share_of_peak(rate, peak)))
+    total = _if_known(row.total, rate_of(row.valid, range(len(flows)), NO_TRIAL))
+    return replace(row, flows=tuple(flows), total=total, slowest_gbps=slowest_of(flows, NO_TRIAL))
 
 
 def _traffic(row: links.Traffic, found: links.Traffic, singles: links.Alone) -> links.Traffic:
@@ -142,14 +131,6 @@ def _latency(row: links.Latency) -> links.Latency:
         load_gbps=Fact(stats.summarise(loads).median_s) if loads else unknown(NO_TRIAL),
         fastest=chased(each[:1], NO_TRIAL),
         slowest=chased(each[-1:], NO_TRIAL),
-    )
-
-
-def _small(row: links.SmallCopies) -> links.SmallCopies:
-    return replace(
-        row,
-        rate=_small_rate(row, row.rate, row.seconds),
-        caller_rate=_small_rate(row, row.caller_rate, row.caller_seconds),
     )
 
 

@@ -106,20 +106,9 @@ class LinksRequest:
         return replace(self, local_bytes=local, peer_bytes=peer, host_bytes=min(self.host_bytes, peer))
 
     def parameters(self, devices: Sequence[int]) -> links.LinksParameters:
-        return links.LinksParameters(
-            devices=tuple(devices),
-            groups=self.groups,
-            engines=self.engines,
-            host_bytes=self.host_bytes,
-            peer_bytes=self.peer_bytes,
-            local_bytes=self.local_bytes,
-            precision=self.precision,
-            budget_s=self.budget_of(len(devices)),
-            seed=self.seed,
-        )
-
-    def budget_of(self, devices: int) -> float:
-        return self.budget_s or BUDGET_OF_A_DEVICE_S * devices
+        given = {name: getattr(self, name) for name in links.LinksParameters.__struct_fields__}
+        budget_s = self.budget_s or BUDGET_OF_A_DEVICE_S * len(devices)
+        return links.LinksParameters(**{**given, "devices": tuple(devices), "budget_s": budget_s})
 
 
 def _power_of_two(nbytes: int) -> int:
@@ -199,7 +188,10 @@ def _selectors(devices: Iterable[str | int] | str | int | None) -> tuple[str | i
 def traffics(request: LinksRequest, devices: Sequence[int], nodes: Sequence[int]) -> list[TrafficPlan]:
     """Every traffic of the request. Together needs the copies alone, to compare with."""
     if request.brief:
-        return _brief(request, devices)
+        if len(devices) == 1:
+            return [plan for plan in _host(request, "ce", devices) if plan.case == "both"]
+        plans = (*_host(request, "ce", devices), *_together(request, "ce", devices))
+        return [*(plan for plan in plans if plan.case in ("h2d", "d2h")), _ring(request, "ce", devices)]
     found: list[TrafficPlan] = []
     for engine in request.engines:
         if {"host", "together"} & set(request.groups):
@@ -209,9 +201,15 @@ def traffics(request: LinksRequest, devices: Sequence[int], nodes: Sequence[int]
         if "pairs" in request.groups and len(devices) > 1:
             found += _pairs(request, engine, devices)
         if "local" in request.groups:
-            found += [_local(request, engine, device) for device in devices]
+            inside = [(FlowPlan(device, device, device, "local"),) for device in devices]
+            found += [TrafficPlan("local", "copy", engine, request.local_bytes, flows) for flows in inside]
     if "numa" in request.groups and len(nodes) > 1:
-        found += _numa(request, devices, nodes)
+        found += [
+            TrafficPlan("numa", case, "ce", request.host_bytes, (make(device),), node=node)
+            for device in devices
+            for node in nodes
+            for case, make in (("h2d", h2d), ("d2h", d2h))
+        ]
     return found
 
 
@@ -253,13 +251,6 @@ def _together(request: LinksRequest, engine: links.CopyEngine, devices: Sequence
             yield TrafficPlan("together", f"beside-{case}", engine, request.host_bytes, flows)
 
 
-def _brief(request: LinksRequest, devices: Sequence[int]) -> list[TrafficPlan]:
-    if len(devices) == 1:
-        return [plan for plan in _host(request, "ce", devices) if plan.case == "both"]
-    plans = (*_host(request, "ce", devices), *_together(request, "ce", devices))
-    return [*(plan for plan in plans if plan.case in ("h2d", "d2h")), _ring(request, "ce", devices)]
-
-
 def _ring(request: LinksRequest, engine: links.CopyEngine, devices: Sequence[int]) -> TrafficPlan:
     following = [*devices[1:], devices[0]]
     flows = tuple(write(one, other) for one, other in zip(devices, following, strict=True))
@@ -295,17 +286,6 @@ def _chosen_pairs(devices: Sequence[int], seed: int) -> tuple[Sequence[tuple[int
         return list(permutations(devices, 2)), list(combinations(devices, 2))
     chosen = random.Random(seed).sample(list(combinations(devices, 2)), MAX_PAIRS)  # noqa: S311 - a choice of pairs
     return [order for one, other in chosen for order in ((one, other), (other, one))], chosen
-
-
-def _local(request: LinksRequest, engine: links.CopyEngine, device: int) -> TrafficPlan:
-    return TrafficPlan("local", "copy", engine, request.local_bytes, (FlowPlan(device, device, device, "local"),))
-
-
-def _numa(request: LinksRequest, devices: Sequence[int], nodes: Sequence[int]) -> Iterator[TrafficPlan]:
-    for device in devices:
-        for node in nodes:
-            yield TrafficPlan("numa", "h2d", "ce", request.host_bytes, (h2d(device),), node=node)
-            yield TrafficPlan("numa", "d2h", "ce", request.host_bytes, (d2h(device),), node=node)
 
 
 LOADS = (0.0, 0.5, 1.0)

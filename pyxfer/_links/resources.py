@@ -28,17 +28,13 @@ MAX_CHECKED = 4
 _SEEDS_APART = 1 << 20
 
 
-def pieces(nbytes: int) -> list[tuple[int, int]]:
-    return [(offset, min(PIECE_BYTES, nbytes - offset)) for offset in range(0, nbytes, PIECE_BYTES)]
-
-
-def checked_pieces(nbytes: int, seed: int) -> list[int]:
-    """The pieces to check: all of a small copy; the first, the last and some at random of a large one."""
-    count = len(pieces(nbytes))
-    if count <= MAX_CHECKED:
-        return list(range(count))
-    inner = random.Random(seed).sample(range(1, count - 1), MAX_CHECKED - 2)  # noqa: S311 - a choice of pieces
-    return sorted({0, count - 1, *inner})
+def checked_pieces(nbytes: int, seed: int) -> list[tuple[int, int, int]]:
+    """Number, offset and size of the pieces to check: all of a small copy; first, last and some of a large one."""
+    found = [(i, at, min(PIECE_BYTES, nbytes - at)) for i, at in enumerate(range(0, nbytes, PIECE_BYTES))]
+    if len(found) <= MAX_CHECKED:
+        return found
+    inner = random.Random(seed).sample(found[1:-1], MAX_CHECKED - 2)  # noqa: S311 - a choice of pieces
+    return sorted([found[0], found[-1], *inner])
 
 
 @dataclass
@@ -67,7 +63,6 @@ class Memory:
         self._nodes = nodes
         self._seed = seed
         self._blocks: dict[tuple[object, ...], Block] = {}
-        self._buffers: list[HostBuffer | DeviceBuffer] = []
 
     def source(self, flow: FlowPlan, node: int | None, nbytes: int) -> Block:
         """Where a flow reads; the pieces that are checked are filled."""
@@ -77,7 +72,7 @@ class Memory:
             block = self._device(("source", flow.source, nbytes), flow.source, nbytes)
         if block.seed is None:
             seed = self._seed + len(self._blocks) * _SEEDS_APART
-            for number, offset, size in self._checked(nbytes):
+            for number, offset, size in checked_pieces(nbytes, self._seed):
                 self._fill(block, offset, size, seed + number)
             block.seed = seed
         return block
@@ -88,12 +83,8 @@ class Memory:
             return self._host(("landing", flow.device, node, nbytes), flow.device, node, nbytes)
         return self._device(("landing", flow.destination, flow.source, nbytes), flow.destination, nbytes)
 
-    def _checked(self, nbytes: int) -> list[tuple[int, int, int]]:
-        parts = pieces(nbytes)
-        return [(number, *parts[number]) for number in checked_pieces(nbytes, self._seed)]
-
     def poison(self, block: Block, nbytes: int) -> None:
-        for _, offset, size in self._checked(nbytes):
+        for _, offset, size in checked_pieces(nbytes, self._seed):
             self._fill(block, offset, size, POISON)
 
     def arrived(self, block: Block, nbytes: int, seed: int) -> bool:
@@ -102,7 +93,8 @@ class Memory:
                 return self._engine.first_unlike(block.address + offset, size, seed)
             return self._engine.first_wrong_at(block.device, block.address + offset, size, seed)
 
-        return all(wrong(offset, size, seed + number) is None for number, offset, size in self._checked(nbytes))
+        parts = checked_pieces(nbytes, self._seed)
+        return all(wrong(offset, size, seed + number) is None for number, offset, size in parts)
 
     def _fill(self, block: Block, offset: int, nbytes: int, seed: int) -> None:
         if block.device == HOST_END:
@@ -119,7 +111,7 @@ class Memory:
         host = self._host(("small", device), device, None, nbytes)
         scratch = ("scratch", device)
         if scratch not in self._blocks:
-            self._add(scratch, self._engine.HostBuffer(nbytes, "pageable", device), HOST_END)
+            self._blocks[scratch] = Block(self._engine.HostBuffer(nbytes, "pageable", device), HOST_END)
         return host, self._device(("small-landing", device), device, nbytes), self._blocks[scratch]
 
     def pages(self, block: Block) -> Fact[dict[str, int]]:
@@ -129,26 +121,20 @@ class Memory:
         if key not in self._blocks:
             wanted = self._nodes[device] if node is None else Fact(node)
             with bind(self._engine, wanted):
-                buffer = self._engine.HostBuffer(nbytes, "pinned", device)
-            self._add(key, buffer, HOST_END)
+                self._blocks[key] = Block(self._engine.HostBuffer(nbytes, "pinned", device), HOST_END)
         return self._blocks[key]
 
     def _device(self, key: tuple[object, ...], device: int, nbytes: int) -> Block:
         if key not in self._blocks:
-            self._add(key, self._engine.DeviceBuffer(nbytes, device), device)
+            self._blocks[key] = Block(self._engine.DeviceBuffer(nbytes, device), device)
         return self._blocks[key]
-
-    def _add(self, key: tuple[object, ...], buffer: HostBuffer | DeviceBuffer, device: int) -> None:
-        self._buffers.append(buffer)
-        self._blocks[key] = Block(buffer, device)
 
     @property
     def held(self) -> list[HostBuffer | DeviceBuffer]:
-        return list(self._buffers)
+        return [block.buffer for block in self._blocks.values()]
 
     def forget(self) -> None:
         self._blocks.clear()
-        self._buffers.clear()
 
 
 # Far longer than any stretch of copies; a device that needs more has hung.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -46,16 +46,15 @@ class Assembler:
         reason = subject.unavailable or self._why_missing(subject.trials, failure)
         total = rate_of(valid, range(len(plan.flows)), reason)
         flows = tuple(self._flow(plan.flows[i], valid, i, subject.verified[i], reason) for i in range(len(plan.flows)))
-        rates = [flow.gbps for flow in flows if flow.gbps is not None]
         return links.Traffic(
             **{**vars(plan), "flows": flows},
             total=total,
             sum_alone_gbps=unknown(NO_ALONE),
-            slowest_gbps=Fact(min(rates)) if rates else unknown(reason),
+            slowest_gbps=slowest_of(flows, reason),
             pages_by_node=subject.pages,
             counted=tuple(subject.counted),
             trials=tuple(subject.trials),
-            remarks=self._remarks(subject.trials, links.seconds_a_gigabyte(valid, range(len(plan.flows))), failure),
+            remarks=tuple(self._remarks(subject.trials, valid, len(plan.flows), failure)),
         )
 
     def _why_missing(self, trials: Sequence[links.LinkTrial | links.LatencyTrial], failure: str | None) -> str:
@@ -75,15 +74,14 @@ class Assembler:
         )
 
     def _remarks(
-        self, trials: Sequence[links.LinkTrial], seconds: list[float], failure: str | None
-    ) -> tuple[Remark, ...]:
-        remarks = [Remark("failed", failure)] if failure and seconds else []
+        self, trials: Sequence[links.LinkTrial], valid: Sequence[links.LinkTrial], flows: int, failure: str | None
+    ) -> Iterator[Remark]:
         faults = [trial.invalid for trial in trials if trial.invalid]
-        if faults and seconds:
-            remarks.append(
-                Remark("invalid-trials", f"{len(faults)} of {len(trials)} trials do not count: {faults[-1]}")
-            )
-        return (*remarks, *self._doubts(seconds))
+        if failure and valid:
+            yield Remark("failed", failure)
+        if faults and valid:
+            yield Remark("invalid-trials", f"{len(faults)} of {len(trials)} trials do not count: {faults[-1]}")
+        yield from self._doubts(links.seconds_a_gigabyte(valid, range(flows)))
 
     def _doubts(self, seconds: Sequence[float]) -> tuple[Remark, ...]:
         found = instability(seconds, self.precision, self.budget_s) if seconds else None
@@ -107,8 +105,8 @@ class Assembler:
             p50=chased([trial.p50_ns for trial in valid], missing),
             p99=chased(links.p99_of(valid), few),
             load_gbps=Fact(stats.summarise(loads).median_s) if loads else unknown("nothing was copied beside it"),
-            fastest=Fact(links.Chased(each[0], None, None)) if each else unknown(no_spread),
-            slowest=Fact(links.Chased(each[-1], None, None)) if each else unknown(no_spread),
+            fastest=chased(each[:1], no_spread),
+            slowest=chased(each[-1:], no_spread),
             multiprocessor_ns=tuple(subject.multiprocessors),
             node=plan.node,
             trials=tuple(subject.trials),
@@ -144,6 +142,11 @@ def peak_of(flow: links.FlowPlan, devices: Sequence[links.LinkDevice], peers: Se
         found = (peer.peak_gbps for peer in peers if (peer.source, peer.destination) == ends)
         return next(found, unknown("the link between the two was not read"))
     return next(each for each in devices if each.device.index == flow.device).host_peak_gbps(flow.side)
+
+
+def slowest_of(flows: Sequence[links.LinkFlow], reason: str) -> Fact[float]:
+    rates = [flow.gbps for flow in flows if flow.gbps is not None]
+    return Fact(min(rates)) if rates else unknown(reason)
 
 
 def rate_of(valid: Sequence[links.LinkTrial], numbers: Sequence[int], reason: str) -> Fact[Rate]:
@@ -202,16 +205,29 @@ def interference(
     beside = [row for row in traffics if row.group == "together" and row.engine == "ce" and row.case in cases]
     if not beside:
         return None
-    keeps = [keep for row in beside for keep in _keeps(row)]
+    keeps = [
+        links.Keep(_direction(row), flow.device, other.device, flow.alone_share)
+        for row in beside
+        for flow, other in (row.flows, row.flows[::-1])
+    ]
     classes = _classes(traffics, peers)
     # Each direction and each class of links could name something by chance.
     error_rate = sharing.ERROR_RATE / (2 + len(classes))
     has_rounds = any(len(row.valid) >= sharing.MIN_ROUNDS for row in beside)
-    groups = [
-        links.SharedGroup(direction, members, _keep_of(direction, members, keeps), _against_tree(members, tree))
-        for direction in ("h2d", "d2h")
-        for members in sharing.groups_of(_losses(direction, traffics, beside, error_rate))
-    ]
+    groups: list[links.SharedGroup] = []
+    both: tuple[links.HostDirection, ...] = ("h2d", "d2h")
+    for direction in both:
+        by_itself = [row for row in traffics if (row.group, row.case, row.engine) == ("host", direction, "ce")]
+        alone = {row.flows[0].device: _gbps(row, [0]) for row in by_itself}
+        sums = {
+            (row.flows[0].device, row.flows[1].device): _gbps(row, [0, 1])
+            for row in beside
+            if _direction(row) == direction
+        }
+        groups += [
+            links.SharedGroup(direction, members, _keep_of(direction, members, keeps), _against_tree(members, tree))
+            for members in sharing.groups_of(sharing.losses(alone, sums, error_rate))
+        ]
     measured = {frozenset(flow.device for flow in row.flows) for row in beside}
     return links.LinksSharing(
         keeps=tuple(keeps),
@@ -226,31 +242,6 @@ def interference(
 
 def _direction(row: links.Traffic) -> links.HostDirection:
     return "h2d" if row.case.endswith("h2d") else "d2h"
-
-
-def _keeps(row: links.Traffic) -> list[links.Keep]:
-    one, other = row.flows
-    return [
-        links.Keep(_direction(row), flow.device, beside.device, flow.alone_share)
-        for flow, beside in ((one, other), (other, one))
-    ]
-
-
-def _losses(
-    direction: links.HostDirection,
-    traffics: Sequence[links.Traffic],
-    beside: Sequence[links.Traffic],
-    error_rate: float,
-) -> dict[sharing.Pair, sharing.Loss]:
-    alone = {
-        row.flows[0].device: _gbps(row, [0])
-        for row in traffics
-        if (row.group, row.case, row.engine) == ("host", direction, "ce")
-    }
-    sums = {
-        (row.flows[0].device, row.flows[1].device): _gbps(row, [0, 1]) for row in beside if _direction(row) == direction
-    }
-    return sharing.losses(alone, sums, error_rate)
 
 
 def _keep_of(direction: links.HostDirection, members: tuple[int, ...], keeps: Sequence[links.Keep]) -> float:

@@ -17,16 +17,9 @@ from pyxfer._ceiling.stages import MEASURING_S, PREPARING_S, circumstances
 from pyxfer._document.links import LINKS_SCHEMA_VERSION, Counter, LinkDevice, LinkGroup, Links, PeerLink
 from pyxfer._document.machines import Device, Environment, Fact, LinkState, Remark, unknown
 from pyxfer._document.runs import LEFT_OUT, Ending
+from pyxfer._links import plan as plans
 from pyxfer._links.chases import LatencySubject, load_plan
-from pyxfer._links.plan import (
-    INTERPRETED_BYTES_PER_S,
-    LatencyPlan,
-    LinksRequest,
-    TrafficPlan,
-    latencies,
-    make_request,
-    traffics,
-)
+from pyxfer._links.plan import LatencyPlan, LinksRequest, TrafficPlan
 from pyxfer._links.resources import LinkResources, Memory
 from pyxfer._links.rows import Assembler, interference
 from pyxfer._links.surroundings import host_nodes, read_device, read_peers, read_tree
@@ -85,7 +78,7 @@ def links(
         CudaUnavailableError: a GPU is required and none is usable.
         CudaError: a device failed before anything was measured.
     """
-    request = replace(make_request(device, group, engine, size, precision, budget, seed), complete=complete)
+    request = replace(plans.make_request(device, group, engine, size, precision, budget, seed), complete=complete)
     choice = choose(HOST if HOST in request.devices else 0, require_gpu)
     return run_on(choice, _find(choice, request), request, on_progress=on_progress, save_to=save_to)
 
@@ -169,12 +162,11 @@ class Session(RunSession[Links]):
             self._remarks.append(
                 Remark("one-device", "There is one GPU, so nothing was measured together or in pairs.")
             )
-        self._traffics = [
-            TrafficSubject(plan, resources) for plan in traffics(request, self._numbers, nodes.value or ())
-        ]
+        wanted = request, self._numbers, nodes.value or ()
+        self._traffics = [TrafficSubject(plan, resources) for plan in plans.traffics(*wanted)]
         self._latencies = [
             LatencySubject(plan, resources, seed, self._rate_alone, request.host_bytes)
-            for plan in latencies(request, self._numbers, nodes.value or ())
+            for plan in plans.latencies(*wanted)
         ]
         if "small" in request.groups:
             self._small = [
@@ -199,26 +191,27 @@ class Session(RunSession[Links]):
     # --- preparing ----------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        self._load_kernels()
+        # Also without rows that copy with them: they open the gates of several devices together.
+        self._devices = [
+            msgspec.structs.replace(each, kernels_s=self._resources.kernels_s(each.device.index))
+            for each in self._devices
+        ]
         for traffic in self._traffics:
-            self._prepare_in_time(
-                traffic,
-                partial(traffic.prepare, self._read_counters if self._choice.runtime == "cuda" else None),
-                self._interpreted_s(traffic.plan),
-            )
+            takes_s, plan = 0.0, traffic.plan
+            if self._choice.runtime == "host" and plan.engine == "sm":  # the check of interpreted kernels
+                takes_s = DEPTH * len(plan.flows) * plan.nbytes / plans.INTERPRETED_BYTES_PER_S
+            read = self._read_counters if self._choice.runtime == "cuda" else None
+            self._prepare_in_time(traffic, partial(traffic.prepare, read), takes_s)
         for number, small in enumerate(self._small):
             self._prepare_in_time(small, partial(small.prepare, self._request.seed + number))
         self._wake_links()
         self._note_pages()
         for latency in self._latencies:
             self._prepare_in_time(latency, latency.prepare)
-        self._chase_each_multiprocessor()
-
-    def _interpreted_s(self, plan: TrafficPlan) -> float:
-        """About how long the check of a row takes whose kernels are interpreted."""
-        if self._choice.runtime != "host" or plan.engine != "sm":
-            return 0.0
-        return DEPTH * len(plan.flows) * plan.nbytes / INTERPRETED_BYTES_PER_S
+        for latency in self._latencies:
+            chase = latency.plan
+            if latency.is_ready and not chase.large and not chase.quick and chase.target < 0 and chase.node is None:
+                latency.measure_multiprocessors()
 
     def _prepare_in_time(self, subject: Subject, prepare: Callable[[], object], takes_s: float = 0.0) -> None:
         """Prepare a row, or leave it out if others have used the time, or if it is known to take longer."""
@@ -232,13 +225,6 @@ class Session(RunSession[Links]):
 
     def _latest_s(self, more_s: float) -> float:
         return math.inf if self._request.complete else self._started + self._parameters.budget_s - CLOSING_S + more_s
-
-    def _load_kernels(self) -> None:
-        """Also without rows that copy with them: they open the gates of several devices together."""
-        self._devices = [
-            msgspec.structs.replace(each, kernels_s=self._resources.kernels_s(each.device.index))
-            for each in self._devices
-        ]
 
     def _read_counters(self, device: int) -> dict[Counter, Fact[int]]:
         found = next(each.device for each in self._devices if each.device.index == device)
@@ -264,18 +250,13 @@ class Session(RunSession[Links]):
     def _note_pages(self) -> None:
         for place, each in enumerate(self._devices):
             for subject in self._traffics:
-                if subject.is_ready and subject.plan.group == "host" and each.device.index in subject.plan.devices:
-                    block = self._resources.memory.source(subject.plan.flows[0], None, subject.plan.nbytes)
-                    if block.device < 0:
-                        pages = self._resources.memory.pages(block)
-                        self._devices[place] = msgspec.structs.replace(each, pages_by_node=pages)
-                        break
-
-    def _chase_each_multiprocessor(self) -> None:
-        for latency in self._latencies:
-            plan = latency.plan
-            if latency.is_ready and not plan.large and not plan.quick and plan.target < 0 and plan.node is None:
-                latency.measure_multiprocessors()
+                plan = subject.plan
+                is_source = plan.flows[0].source < 0 and each.device.index in plan.devices
+                if subject.is_ready and plan.group == "host" and is_source:
+                    block = self._resources.memory.source(plan.flows[0], None, plan.nbytes)
+                    pages = self._resources.memory.pages(block)
+                    self._devices[place] = msgspec.structs.replace(each, pages_by_node=pages)
+                    break
 
     def _rate_alone(self, plan: LatencyPlan) -> float | None:
         wanted = load_plan(plan, self._request.host_bytes, self._request.peer_bytes)

@@ -49,10 +49,6 @@ class Loss:
     keeps: float
     bound: float
 
-    @property
-    def is_real(self) -> bool:
-        return self.keeps < min(self.bound, NAMED_BELOW)
-
 
 def pairs_to_measure(devices: Sequence[int], seed: int) -> list[Pair]:
     """All pairs, or above sixteen devices neighbours in the order of the bus and a random choice of the others.
@@ -95,7 +91,7 @@ def groups_of(found: Mapping[Pair, Loss]) -> list[tuple[int, ...]]:
 
     A group must hold together: most of its measured pairs lose. Otherwise it is divided at its weakest pairs.
     """
-    lossy = {pair for pair, loss in found.items() if loss.is_real}
+    lossy = {pair for pair, loss in found.items() if loss.keeps < min(loss.bound, NAMED_BELOW)}
     groups: list[tuple[int, ...]] = []
     for members in _components(lossy):
         measured = [pair for pair in found if set(pair) <= members]

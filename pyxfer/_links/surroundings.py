@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import permutations
 from pathlib import Path
 
 from pyxfer._document.links import LinkDevice, PeerLink, Trait
@@ -56,9 +57,7 @@ def _carried(nvml: Nvml, device: Device, links: Fact[int], why_none: str) -> Fac
 
 
 def read_peers(machine: Engine, devices: Sequence[Device], nvml: Nvml) -> tuple[PeerLink, ...]:
-    return tuple(
-        _read_peer(machine, one, other, nvml) for one in devices for other in devices if one.index != other.index
-    )
+    return tuple(_read_peer(machine, one, other, nvml) for one, other in permutations(devices, 2))
 
 
 def _read_peer(machine: Engine, one: Device, other: Device, nvml: Nvml) -> PeerLink:
@@ -70,13 +69,8 @@ def _read_peer(machine: Engine, one: Device, other: Device, nvml: Nvml) -> PeerL
     except CudaError as error:
         access = unknown(str(error))
     links = nvlink.links_between(nvml, one, other)
-    return PeerLink(one.index, other.index, access, _kind(links), links, _carried(nvml, one, links, _NO_LINK))
-
-
-def _kind(links: Fact[int]) -> LinkKind:
-    if links.value is None:
-        return "unknown"
-    return "nvlink" if links.value else "pcie"
+    kind: LinkKind = "unknown" if links.value is None else "nvlink" if links.value else "pcie"
+    return PeerLink(one.index, other.index, access, kind, links, _carried(nvml, one, links, _NO_LINK))
 
 
 def host_nodes(root: Path = Path("/")) -> Fact[tuple[int, ...]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -19,7 +18,7 @@ from pyxfer._document.runs import Trial
 from pyxfer._links.plan import TrafficPlan
 from pyxfer._machine.nvlink import counted_between
 from pyxfer._measure.run import own_failure
-from pyxfer._trace.records import intersection, total_ns, union
+from pyxfer._trace.records import levels, total_ns, union
 from pyxfer.errors import MeasurementError
 from pyxfer.units import format_percent, format_seconds
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from pyxfer.native._cuda import Flow, FlowStamps, Lane
 
     ReadCounters = Callable[[int], Mapping[Counter, Fact[int]]]
-    Readings = Mapping[int, Mapping[Counter, Fact[int]]]
 
 Nanoseconds = NDArray[np.int64]
 
@@ -40,7 +38,6 @@ WRONG = "the contents were wrong"
 DEPTH = 4
 DEPTH_TOGETHER = 2
 CHECK_S = 0.002
-_HOST_SIDES: Mapping[str, Side] = {"h2d": "h2d", "d2h": "d2h"}
 MIN_S = 0.02
 MAX_S = 2.0
 # A trial lasts this many items of the slowest stream; together that many times as long as the streams take to stop.
@@ -88,7 +85,8 @@ class TrafficSubject(LinkSubject):
             stamps = self._check(flows, read_counters)
             if any(fact.value is False for fact in self.verified):
                 raise MeasurementError(WRONG)
-            self._seconds = trial_seconds([_median_item_s(stamp) for stamp in stamps], depth)
+            items = [stamp.end_ns - stamp.begin_ns for stamp in stamps]
+            self._seconds = trial_seconds([float(np.median(each)) / 1e9 if each.size else 0.0 for each in items], depth)
             self._most_seconds = MAX_LONGER * self._seconds
             self._flows = flows
 
@@ -100,7 +98,13 @@ class TrafficSubject(LinkSubject):
         self.trials.append(found)
         if found.overlap < MIN_OVERLAP:  # the time in which the streams stop is longer than it seemed
             self._seconds = min(self._most_seconds, LONGER * self._seconds)
-        return {side: self._as_trial(found, numbers) for side, numbers in self._sides().items()}
+        sides: dict[Side, list[int]] = {"sum": list(range(len(self.plan.flows)))}
+        for number, flow in enumerate(self.plan.flows):
+            if flow.side in ("h2d", "d2h"):
+                sides.setdefault(flow.side, []).append(number)
+        seconds = {side: seconds_a_gigabyte([found], numbers)[0] for side, numbers in sides.items()}
+        is_valid = found.invalid is None
+        return {side: Trial(round_index, s if is_valid else 0.0, invalid=found.invalid) for side, s in seconds.items()}
 
     def keep_busy(self, seconds: float) -> None:
         self._set_access()
@@ -111,18 +115,6 @@ class TrafficSubject(LinkSubject):
         stamps = self._run(self._flows, MIN_S)
         seconds = seconds_a_gigabyte([make_trial(0, stamps, [self.plan.nbytes] * len(stamps))], [0])[0]
         return 1 / seconds if 0 < seconds < math.inf else None
-
-    def _as_trial(self, found: LinkTrial, numbers: Sequence[int]) -> Trial:
-        seconds = seconds_a_gigabyte([found], numbers)[0]
-        return Trial(found.round, seconds if found.invalid is None else 0.0, invalid=found.invalid)
-
-    def _sides(self) -> dict[Side, list[int]]:
-        sides: dict[Side, list[int]] = {"sum": list(range(len(self.plan.flows)))}
-        for number, flow in enumerate(self.plan.flows):
-            side = _HOST_SIDES.get(flow.side)
-            if side is not None:
-                sides.setdefault(side, []).append(number)
-        return sides
 
     def _run(self, flows: Sequence[Flow], seconds: float) -> list[FlowStamps]:
         # A call that copies through the host waits for the earlier work of its stream, so it would wait for the gate.
@@ -145,25 +137,19 @@ class TrafficSubject(LinkSubject):
         memory, node, nbytes = self._resources.memory, self.plan.node, self.plan.nbytes
         for flow in self.plan.flows:
             memory.poison(memory.landing(flow, node, nbytes), nbytes)
-        before = self._counters(read_counters)
+        devices, read = sorted(self.plan.devices), read_counters or (lambda _: {})
+        before = list(map(read, devices))
         stamps = self._run(flows, CHECK_S)
-        self._note_counters(before, self._counters(read_counters), stamps)
+        for device, *readings in zip(devices, before, list(map(read, devices)), strict=True):
+            sent, received = (self._crossed(device, stamps, outwards=outwards) for outwards in (True, False))
+            for counter, counted in counted_between(*readings).items():
+                self.counted.append(Counted(device, counter, counted, sent if counter.endswith("-sent") else received))
         for number, flow in enumerate(self.plan.flows):
             seed = memory.source(flow, node, nbytes).seed
             if seed is None:
                 raise RuntimeError("a source has no contents")
             self.verified[number] = Fact(memory.arrived(memory.landing(flow, node, nbytes), nbytes, seed))
         return stamps
-
-    def _counters(self, read: ReadCounters | None) -> Readings:
-        return {} if read is None else {device: read(device) for device in sorted(self.plan.devices)}
-
-    def _note_counters(self, before: Readings, after: Readings, stamps: Sequence[FlowStamps]) -> None:
-        for device in after:
-            sent, received = (self._crossed(device, stamps, outwards=outwards) for outwards in (True, False))
-            for counter, counted in counted_between(before[device], after[device]).items():
-                amount = sent if counter.endswith("-sent") else received
-                self.counted.append(Counted(device, counter, counted, amount))
 
     def _crossed(self, device: int, stamps: Sequence[FlowStamps], *, outwards: bool) -> int:
         return sum(
@@ -179,10 +165,6 @@ def trial_seconds(item_s: Sequence[float], depth: int) -> float:
     alone_s = min(ITEMS * slowest_s, max(ENOUGH_S, MIN_ITEMS * slowest_s))
     needed_s = alone_s if len(item_s) == 1 else depth * slowest_s / STOPPING_SHARE
     return min(MAX_S, max(MIN_S, needed_s))
-
-
-def _median_item_s(stamps: FlowStamps) -> float:
-    return float(np.median(stamps.end_ns - stamps.begin_ns)) / 1e9 if stamps.begin_ns.size else 0.0
 
 
 # --- trials from stamps -----------------------------------------------------------------------------------------------
@@ -204,9 +186,9 @@ def busy(begin_ns: Nanoseconds, end_ns: Nanoseconds) -> Nanoseconds:
 
 
 def overlap(flows: Sequence[Nanoseconds]) -> float:
-    """The time in which all flows were busy over that in which any was; 0 to 1."""
+    """The time in which all flows were busy over that in which any was; 0 to 1. Intervals of one flow are disjoint."""
     whole_ns = total_ns(union(*flows))
-    return total_ns(reduce(intersection, flows)) / whole_ns if whole_ns else 0.0
+    return levels(np.concatenate(flows)).get(len(flows), 0) / whole_ns if whole_ns else 0.0
 
 
 def copied_between(begin_ns: Nanoseconds, end_ns: Nanoseconds, nbytes: int, since_ns: int, until_ns: int) -> float:

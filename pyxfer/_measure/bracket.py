@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 SLICE_S = 0.2
 
 
-# --- brackets --------------------------------------------------------------------------------------------------------
-
-
 class _HostTimes:
     """The host's times of a call, in seconds of `time.perf_counter`."""
 
@@ -210,7 +207,11 @@ _HANDLE_NAMES = ("cuda_stream", "ptr", "handle")
 
 def stream_handle(stream: StreamLike) -> int:
     """The CUstream as an integer; 0 is the legacy default stream."""
-    handle = _find_handle(stream)
+    handle: int | None
+    if (protocol := getattr(stream, "__cuda_stream__", None)) is not None:  # of cuda.core: its version, and the handle
+        handle = protocol()[1]
+    else:
+        handle = next(filter(_is_number, (stream, *(getattr(stream, name, None) for name in _HANDLE_NAMES))), None)
     if handle is None:
         raise UsageError(
             f"{type(stream).__name__} is not a stream: give an integer handle, an object with __cuda_stream__, a "
@@ -219,16 +220,6 @@ def stream_handle(stream: StreamLike) -> int:
     if not 0 <= handle < 1 << 64:
         raise UsageError(f"{handle} is not a stream handle: give an address, or 0 for the legacy default stream.")
     return handle
-
-
-def _find_handle(stream: StreamLike) -> int | None:
-    if _is_number(stream):
-        return stream
-    if (protocol := getattr(stream, "__cuda_stream__", None)) is not None:  # of cuda.core: its version, and the handle
-        handle: int = protocol()[1]
-        return handle
-    attributes = (getattr(stream, name, None) for name in _HANDLE_NAMES)
-    return next(filter(_is_number, attributes), None)
 
 
 def _is_number(value: object) -> TypeGuard[int]:

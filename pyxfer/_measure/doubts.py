@@ -35,21 +35,14 @@ def instability(values: Sequence[float], precision: float, budget_s: float | Non
     summary = stats.summarise(values)
     seconds = np.asarray(values, dtype=np.float64)
     if summary.low_s is None:
-        return _few_trials(summary, budget_s)
+        trials = "1 trial is" if summary.n == 1 else f"{summary.n} trials are"
+        text = f"{trials} too few for a {CONFIDENCE:.0%} interval, which takes {MIN_TRIALS}"
+        return Remark("few-trials", text, _give(_longer(MIN_TRIALS / summary.n, budget_s)))
     return (
         _drift(seconds, summary, precision)
         or _bimodal(seconds, summary, precision)
         or _unstable(summary, precision, budget_s)
         or _outliers(seconds, summary, precision)
-    )
-
-
-def _few_trials(summary: Summary, budget_s: float | None) -> Remark:
-    trials = "1 trial is" if summary.n == 1 else f"{summary.n} trials are"
-    return Remark(
-        code="few-trials",
-        text=f"{trials} too few for a {CONFIDENCE:.0%} interval, which takes {MIN_TRIALS}",
-        fix=_give(_longer(MIN_TRIALS / summary.n, budget_s)),
     )
 
 
@@ -100,9 +93,8 @@ def _bimodal(seconds: Values, summary: Summary, precision: float) -> Remark | No
 def _unstable(summary: Summary, precision: float, budget_s: float | None) -> Remark | None:
     half_width = summary.relative_half_width
     if half_width is None:
-        return Remark(
-            code="unstable", text="half of the trials took no time that the clock could see", fix="measure larger sizes"
-        )
+        text = "half of the trials took no time that the clock could see"
+        return Remark("unstable", text, "measure larger sizes")
     if half_width <= precision:
         return None
     factor = stats.trials_needed(summary, precision) / summary.n

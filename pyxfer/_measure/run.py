@@ -9,18 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from pyxfer import errors
 from pyxfer._document.machines import Remark
 from pyxfer._document.runs import Ending as RunEnding
 from pyxfer._measure.interruptible import Ending
-from pyxfer.errors import (
-    CleanupWarning,
-    CudaError,
-    CudaUnavailableError,
-    DeviceLostError,
-    DeviceTimeoutError,
-    MeasurementError,
-    PyxferError,
-)
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
@@ -40,13 +32,13 @@ def cleanup(fault: str) -> Remark:
 
 
 @contextmanager
-def own_failure(note: Callable[[CudaError | MeasurementError], None]) -> Iterator[None]:
+def own_failure(note: Callable[[errors.CudaError | errors.MeasurementError], None]) -> Iterator[None]:
     """Note an error that concerns one row only; an error that ends the run passes."""
     try:
         yield
-    except (CudaUnavailableError, DeviceLostError):
+    except (errors.CudaUnavailableError, errors.DeviceLostError):
         raise
-    except (CudaError, MeasurementError) as error:
+    except (errors.CudaError, errors.MeasurementError) as error:
         note(error)
 
 
@@ -93,9 +85,9 @@ class Resources(ABC):
         for resource in self._held():
             try:
                 resource.close()
-            except CudaError as error:
+            except errors.CudaError as error:
                 faults.append(str(error))
-            except DeviceTimeoutError as error:  # the device may still write to the memory of all others
+            except errors.DeviceTimeoutError as error:  # the device may still write to the memory of all others
                 faults.append(str(error))
                 self.abandon()
                 break
@@ -148,7 +140,7 @@ class RunSession(ABC, Generic[Document]):
                 self._remarks.append(STUCK)
         except KeyboardInterrupt:
             ended = "interrupted"
-        except (PyxferError, MemoryError) as error:
+        except (errors.PyxferError, MemoryError) as error:
             if not self._has_trials():
                 raise
             ended, failure = "failed", str(error)
@@ -165,7 +157,7 @@ class RunSession(ABC, Generic[Document]):
     def _work(self) -> None:
         try:
             self._measure_all()
-        except DeviceTimeoutError:
+        except errors.DeviceTimeoutError:
             self._resources.abandon()
             self._remarks.append(STUCK)
             raise
@@ -175,4 +167,4 @@ class RunSession(ABC, Generic[Document]):
     def _release(self) -> None:
         for fault in self._resources.close():
             self._remarks.append(cleanup(fault))
-            warnings.warn(fault, CleanupWarning, stacklevel=2)
+            warnings.warn(fault, errors.CleanupWarning, stacklevel=2)

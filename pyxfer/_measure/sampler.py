@@ -178,20 +178,14 @@ class Group:
         """The chosen series and those that they are compared with: anchors, and all that may become the ceiling."""
         keys = {series.subject.key for series in chosen} | {series.subject.anchor for series in chosen}
         found = {series.subject.ceiling_of for series in self.series if series.subject.key in keys}
-        keys.update(key for name in found - {None} for key in self._nearly_fastest(name))
+        for name in found - {None}:
+            rivals = [each for each in self.active() if each.subject.ceiling_of == name and each.summaries()]
+            medians = {each.subject.key: each.summaries()[-1].median_s for each in rivals}
+            keys.update(key for key, median_s in medians.items() if median_s <= NEARLY_FASTEST * min(medians.values()))
         return [series for series in self.active() if series.subject.key in keys]
 
-    def _nearly_fastest(self, name: str | None) -> list[str]:
-        medians = {
-            series.subject.key: series.summaries()[-1].median_s
-            for series in self.active()
-            if series.subject.ceiling_of == name and series.summaries()
-        }
-        return [key for key, median_s in medians.items() if median_s <= NEARLY_FASTEST * min(medians.values())]
-
     def _needs_more(self, series: Series, precision: float) -> bool:
-        most = self.most_rounds
-        if series.runs >= most or self.rounds >= GROUP_ROUNDS * most:
+        if series.runs >= self.most_rounds or self.rounds >= GROUP_ROUNDS * self.most_rounds:
             return False
         is_short = series.runs < MIN_ROUNDS and series.spent_s < MIN_ROUNDS_S
         return is_short or not series.is_precise(precision)
@@ -247,7 +241,10 @@ class Sampler:
     def run(self) -> None:
         self._fewest_rounds()
         self._replace_invalid()
-        self._reserved_s = self._reserve_s()
+        # What the traced trials will need, by the cost of the timed ones so far.
+        costs = [series.mean_cost_s for group in self.groups for series in group.series if series.runs]
+        needed_s = self.reserve.rounds * sum(TRACED_COST * cost + self.reserve.each_s for cost in costs)
+        self._reserved_s = min(self.reserve.most_s, self.reserve.once_s + needed_s)
         self._fewest_s = {id(group): group.spent_s for group in self.groups}
         while not self._is_spent():
             unsettled = [(group, chosen) for group in self.groups if (chosen := group.unsettled(self.precision))]
@@ -338,26 +335,18 @@ class Sampler:
     def _replace_invalid(self) -> None:
         until_s = {id(series): series.spent_s + RETRY_S for group in self.groups for series in group.series}
 
-        def is_hopeful(series: Series) -> bool:
-            if series.runs < RETRIES * self._fewest_of(series):
-                return True
-            return not series.lacks(1) and series.runs < MAX_ROUNDS and series.spent_s < until_s[id(series)]
+        def is_worth_more(series: Series) -> bool:
+            fewest = self._fewest_of(series)
+            is_hopeful = not series.lacks(1) and series.runs < MAX_ROUNDS and series.spent_s < until_s[id(series)]
+            return series.lacks(fewest) and (series.runs < RETRIES * fewest or is_hopeful)
 
-        lacking = [(group, self._lacking(group, is_hopeful)) for group in self.groups]
-        while any(chosen for _, chosen in lacking) and self.clock() < self.latest_s:
+        while self.clock() < self.latest_s:
+            lacking = [(group, list(filter(is_worth_more, group.active()))) for group in self.groups]
+            if not any(chosen for _, chosen in lacking):
+                return
             for group, chosen in lacking:
                 if chosen:
                     self._round(group, group.with_anchors(chosen))
-            lacking = [(group, self._lacking(group, is_hopeful)) for group in self.groups]
-
-    def _lacking(self, group: Group, is_hopeful: Callable[[Series], bool]) -> list[Series]:
-        return [series for series in group.active() if series.lacks(self._fewest_of(series)) and is_hopeful(series)]
-
-    def _reserve_s(self) -> float:
-        """The seconds that the traced trials will need, by the cost of the timed ones so far."""
-        costs = [series.mean_cost_s for group in self.groups for series in group.series if series.runs]
-        needed_s = self.reserve.rounds * sum(TRACED_COST * cost + self.reserve.each_s for cost in costs)
-        return min(self.reserve.most_s, self.reserve.once_s + needed_s)
 
     def _turn(self, group: Group, chosen: list[Series]) -> None:
         until = self.clock() + TURN_S
@@ -393,12 +382,10 @@ class Sampler:
         total = sum(len(group.series) for group in self.groups)
         settled = total - sum(len(group.unsettled(self.precision)) for group in self.groups)
         text = f"{settled} of {total} results are precise"
-        left_s = max(self._left_s, self.deadline_s - self._reserved_s - self.clock(), 0.0)
-        done = min(1.0, max(self._done(), settled / max(total, 1)))
-        self.on_progress(Progress("measuring", done, text, left_s))
-
-    def _done(self) -> float:
-        budget_s = self.deadline_s - self._reserved_s - self.started_s
-        if budget_s <= 0:  # only the fewest rounds
-            return min((group.rounds for group in self.groups), default=0) / self.fewest_rounds
-        return (self.clock() - self.started_s) / budget_s
+        budget_s, left_s = (self.deadline_s - self._reserved_s - since_s for since_s in (self.started_s, self.clock()))
+        if budget_s > 0:
+            spent = 1 - left_s / budget_s
+        else:  # only the fewest rounds
+            spent = min((group.rounds for group in self.groups), default=0) / self.fewest_rounds
+        done = min(1.0, max(spent, settled / max(total, 1)))
+        self.on_progress(Progress("measuring", done, text, max(self._left_s, left_s, 0.0)))

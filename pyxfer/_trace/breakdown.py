@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,13 +42,16 @@ def crossed(trial: Traced, kind: records.CopyKind) -> Crossed:
     seconds: Fact[float] = Fact(records.total_ns(records.union(records.intervals(copies))) / 1e9 / trial.copies)
     if without:
         seconds = unknown(f"the device gave no time for {without} of {len(copies)} copies")
+    side, whole = copies["source" if kind is records.CopyKind.H2D else "target"], int(copies["nbytes"].sum())
+    bytes_of = {memory: int(copies["nbytes"][side == memory].sum()) for memory in np.unique(side).tolist()}
+    used = (memory for memory, nbytes in bytes_of.items() if nbytes > IGNORED_SHARE * whole)
     return Crossed(
-        nbytes=int(copies["nbytes"].sum()) / trial.copies,
+        nbytes=whole / trial.copies,
         copies=int(np.maximum(copies["copies"], 1).sum()) / trial.copies,
         seconds=seconds,
         elapsed_s=trial.elapsed_s / trial.copies,
-        memories=_memories(copies, "source" if kind is records.CopyKind.H2D else "target"),
-        lost=_count_lost(trial.capture, ("copies", "unknown")),
+        memories=frozenset(records.MemoryKind(memory).name.lower() for memory in used),
+        lost=sum(trial.capture.dropped.get(word, 0) for word in ("copies", "unknown")),
         outside=_share_outside(trial, copies),
     )
 
@@ -79,10 +82,6 @@ def _share_outside(trial: Traced, copies: NDArray[Any]) -> float:
     return 1 - inside / records.total_ns(whole) if len(whole) else 0.0
 
 
-def _count_lost(capture: records.Capture, words: Iterable[str]) -> int:
-    return sum(capture.dropped.get(word, 0) for word in words)
-
-
 def dma_of(trials: Sequence[Crossed], median_s: float | None) -> Fact[Dma]:
     """Combine traced trials: median bytes and copies, and the time of the trial nearest to `median_s`."""
     missing = sum(trial.lost for trial in trials)
@@ -98,15 +97,6 @@ def dma_of(trials: Sequence[Crossed], median_s: float | None) -> Fact[Dma]:
             source="+".join(sorted(frozenset().union(*(trial.memories for trial in trials)))),
             trials=len(trials),
         )
-    )
-
-
-def _memories(copies: NDArray[Any], side: str) -> frozenset[str]:
-    whole = int(copies["nbytes"].sum())
-    kinds = np.unique(copies[side]).tolist()
-    bytes_of = {kind: int(copies["nbytes"][copies[side] == kind].sum()) for kind in kinds}
-    return frozenset(
-        records.MemoryKind(kind).name.lower() for kind, nbytes in bytes_of.items() if nbytes > IGNORED_SHARE * whole
     )
 
 
@@ -126,8 +116,10 @@ def break_down(trial: Traced, ceiling_s: float | None, nbytes: int) -> Fact[Brea
     """
     if missing := lost_records(trial):
         return unknown(lost_reason(missing))
-    if (moved := _drift_reason(trial)) is not None:
-        return unknown(moved)
+    clock = trial.capture.clock
+    if clock.drift_ns > MOVED * (trial.end_ns - trial.begin_ns) + 2 * clock.error_ns:
+        moved = format_seconds(clock.drift_ns / 1e9)
+        return unknown(f"{APART}: they moved by {moved} against each other while it was traced")
     copies = copies_of(trial.capture, trial.kind) if trial.kind is not None else trial.capture.records[:0]
     if _count_untimed(copies):
         return unknown("the device gave no time for its copies")
@@ -158,7 +150,7 @@ def breakdown_of(trials: Sequence[Fact[Breakdown]], median_s: float | None) -> F
 
 
 def lost_records(trial: Traced) -> int:
-    return _count_lost(trial.capture, _NEEDED)
+    return sum(trial.capture.dropped.get(word, 0) for word in _NEEDED)
 
 
 def lost_reason(missing: int) -> str:
@@ -209,14 +201,6 @@ def _staged(
     if copies["target"][-1] == records.MemoryKind.PAGEABLE:
         return _interval(after[0], min(after[1], call_span_ns(trial.capture, copies[-1])[1]))
     return records.no_intervals()
-
-
-def _drift_reason(trial: Traced) -> str | None:
-    """The reason if the clocks moved against each other by more than the error of their comparisons, else None."""
-    clock, elapsed_ns = trial.capture.clock, trial.end_ns - trial.begin_ns
-    if clock.drift_ns <= MOVED * elapsed_ns + 2 * clock.error_ns:
-        return None
-    return f"{APART}: they moved by {format_seconds(clock.drift_ns / 1e9)} against each other while it was traced"
 
 
 def _breakdown(trial: Traced, shares: dict[str, int]) -> Breakdown:

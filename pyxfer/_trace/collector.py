@@ -16,7 +16,7 @@ from pyxfer._trace.records import RECORD, Capture, Clock, CopyKind
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
-    from pyxfer.native._cuda import Copier, DeviceBuffer, HostBuffer, Taken
+    from pyxfer.native._cuda import Taken
 
 
 _BYTES = 4096
@@ -32,23 +32,14 @@ class TrialRecorder:
     def __init__(self, engine: Engine, collector: Collector, device: int) -> None:
         self._collector = collector
         self._since_ns = 0
-        self._host: HostBuffer | None = None
-        self._remote: DeviceBuffer | None = None
-        self._copier: Copier | None = None
-        try:
-            self._host = engine.HostBuffer(_BYTES, "pinned", device)
-            self._remote = engine.DeviceBuffer(_BYTES, device)
-            self._copier = engine.Copier(device)
-            self._lane = engine.Lane("h2d", self._host.address, self._remote.address, _BYTES, _BYTES, 1)
-        except BaseException:
-            self.close()
-            raise
+        host, remote = engine.HostBuffer(_BYTES, "pinned", device), engine.DeviceBuffer(_BYTES, device)
+        self._copier = engine.Copier(device)
+        self._lane = engine.Lane("h2d", host.address, remote.address, _BYTES, _BYTES, 1)
+        self._buffers = host, remote
 
     def begin(self) -> None:
         """Begin a trial: discard the records so far, and wait until the device is idle."""
         self._collector.take()
-        if self._copier is None:
-            raise ValueError("this recorder is closed")
         self._copier.drained(self._lane, 0)
         self._since_ns = time.perf_counter_ns()
 
@@ -60,7 +51,7 @@ class TrialRecorder:
         return replace(capture, records=records[own])
 
     def close(self) -> None:
-        self._copier = self._remote = self._host = None
+        del self._copier, self._buffers
 
 
 class Usage(NamedTuple):
@@ -125,38 +116,30 @@ def copy_kind(side: Direction | Side) -> CopyKind | None:
     return {"h2d": CopyKind.H2D, "d2h": CopyKind.D2H}.get(side)
 
 
-MIB = 1 << 20
 # A trial of a framework makes tens of records; a trial of many calls, thousands.
-TRIAL_BYTES = 16 * MIB
+TRIAL_BYTES = 16 << 20
 TRIAL_KINDS = ("copies", "sets", "kernels", "calls")
 
 
 class Collector:
-    """Records this process's work on its devices between `start` and `stop`. Only one can run in a process."""
+    """Records this process's work on its devices. Only one can run in a process."""
 
     def __init__(self, engine: Engine, kinds: Sequence[str] = TRIAL_KINDS, capacity_bytes: int = TRIAL_BYTES) -> None:
         self._tracer = engine.Tracer(candidates_here(engine), list(kinds), capacity_bytes)
 
-    def start(self) -> Tracing:
-        self._tracer.start()
-        return Tracing(self._tracer.library, self._tracer.version)
-
     def take(self) -> Capture:
         return capture_of(self._tracer.take())
-
-    def stop(self) -> None:
-        self._tracer.stop()
 
     def close(self) -> None:
         self._tracer.close()
 
     @contextmanager
     def running(self) -> Iterator[Tracing]:
-        tracing = self.start()
+        self._tracer.start()
         try:
-            yield tracing
+            yield Tracing(self._tracer.library, self._tracer.version)
         finally:
-            self.stop()
+            self._tracer.stop()
 
 
 def capture_of(taken: Taken) -> Capture:

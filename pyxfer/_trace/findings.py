@@ -7,18 +7,8 @@ from dataclasses import dataclass, field
 
 from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.runs import IGNORED_BYTES, IGNORED_SHARE, INFLATED, UNTRACED, Breakdown, Dma
-from pyxfer._trace.breakdown import (
-    APART,
-    NOTHING_CROSSES,
-    OUTSIDE,
-    Crossed,
-    break_down,
-    breakdown_of,
-    crossed,
-    dma_of,
-    lost_reason,
-    lost_records,
-)
+from pyxfer._trace import breakdown as broken
+from pyxfer._trace.breakdown import APART, OUTSIDE, Crossed
 from pyxfer._trace.collector import Traced, nearest
 from pyxfer.units import format_percent, format_seconds, format_size
 
@@ -68,9 +58,9 @@ class Evidence:
 
     def add(self, trial: Traced, ceiling_s: float | None, nbytes: int) -> None:
         if trial.kind is not None:
-            self.crossed.append(crossed(trial, trial.kind))
-        self.breakdowns.append(break_down(trial, ceiling_s, nbytes))
-        self.lost += lost_records(trial)
+            self.crossed.append(broken.crossed(trial, trial.kind))
+        self.breakdowns.append(broken.break_down(trial, ceiling_s, nbytes))
+        self.lost += broken.lost_records(trial)
 
     def is_near(self, median_s: float | None) -> bool:
         known = [breakdown.value for breakdown in self.breakdowns if breakdown.value is not None]
@@ -81,18 +71,22 @@ class Evidence:
     def findings(self, expected: Expected, median_s: float | None) -> Findings:
         if not self.breakdowns:
             return Findings(unknown(self.missing), unknown(self.missing))
-        breakdown = breakdown_of(self.breakdowns, median_s)
+        breakdown = broken.breakdown_of(self.breakdowns, median_s)
         if breakdown.value is None and self.lost:
-            breakdown = unknown(lost_reason(self.lost))
+            breakdown = unknown(broken.lost_reason(self.lost))
         failure = (Remark("untraced", self.missing),) if self.failed else ()
         cost = (*_cost_remark(breakdown.value, median_s), *failure)
         if not self.crossed:
-            return Findings(unknown(NOTHING_CROSSES), breakdown, remarks=cost)
-        dma = dma_of(self.crossed, median_s)
+            return Findings(unknown(broken.NOTHING_CROSSES), breakdown, remarks=cost)
+        dma = broken.dma_of(self.crossed, median_s)
         if dma.value is None:
             return Findings(dma, breakdown, remarks=cost)
-        remarks = (*inflated(dma.value, expected), *_wrong_memory(dma.value, expected), *_outside(self.crossed), *cost)
-        return Findings(dma, breakdown, _elision(self.crossed, expected), remarks)
+        remarks = [*inflated(dma.value, expected), *_wrong_memory(dma.value, expected)]
+        if 2 * sum(trial.outside >= 1 - OUTSIDE for trial in self.crossed) > len(self.crossed):
+            remarks.append(
+                Remark("outside", f"its copies ran outside of the trial: it copies ahead or later, or {APART}")
+            )
+        return Findings(dma, breakdown, _elision(self.crossed, expected), (*remarks, *cost))
 
 
 def _elision(trials: Sequence[Crossed], expected: Expected) -> str | None:
@@ -107,14 +101,12 @@ def _elision(trials: Sequence[Crossed], expected: Expected) -> str | None:
     part, whole = format_size(fewest), format_size(wanted)
     sizes = f"{part} of {whole}" if part != whole else f"{fewest:.0f} of {wanted} bytes"
     words = f"elided: {seldom}only {sizes} crossed the link"
-    alike = len({trial.nbytes for trial in trials}) == 1
-    return f"{words}{_conversion(wanted / fewest)}" if expected.verified and alike else words
-
-
-def _conversion(part: float) -> str:
-    """The conversion that explains a fraction of the bytes. With a cache the bytes would differ between trials."""
-    done = _FRACTIONS.get(round(part)) if abs(part - round(part)) < IGNORED_SHARE * part else None
-    return f": a conversion on the host {done} before the copy" if done else ""
+    parts = wanted / fewest
+    converted = _FRACTIONS.get(round(parts)) if abs(parts - round(parts)) < IGNORED_SHARE * parts else None
+    # With a cache the bytes would differ between trials.
+    if converted and expected.verified and len({trial.nbytes for trial in trials}) == 1:
+        words += f": a conversion on the host {converted} before the copy"
+    return words
 
 
 def inflated(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
@@ -132,12 +124,6 @@ def inflated(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
             "send them once, or convert on the GPU, after the copy" if again else "convert on the GPU, after the copy",
         ),
     )
-
-
-def _outside(trials: Sequence[Crossed]) -> tuple[Remark, ...]:
-    if 2 * sum(trial.outside >= 1 - OUTSIDE for trial in trials) <= len(trials):
-        return ()
-    return (Remark("outside", f"its copies ran outside of the trial: it copies ahead or later, or {APART}"),)
 
 
 def _wrong_memory(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
@@ -160,13 +146,10 @@ def _cost_remark(breakdown: Breakdown | None, median_s: float | None) -> tuple[R
     more_s = breakdown.elapsed_s - median_s
     if abs(more_s) <= TRACING_COST * median_s or abs(more_s) <= TRACING_COST_S:
         return ()
-    text = f"traced it takes {format_seconds(breakdown.elapsed_s)}, {_compared(breakdown.elapsed_s / median_s)}"
-    return (Remark("traced", f"{text} the median of the trials without tracing"),)
-
-
-def _compared(times: float) -> str:
-    """`4.8 % more than`, or `2.3 times as long as` from twice on."""
+    times = breakdown.elapsed_s / median_s
+    compared = f"{format_percent(abs(times - 1))} {'more' if times > 1 else 'less'} than"
     if times >= _TIMES_FROM:
         rounded = float(f"{times:.2g}")
-        return f"{rounded:.0f} times as long as" if rounded >= _WHOLE_FROM else f"{rounded:.1f} times as long as"
-    return f"{format_percent(abs(times - 1))} {'more' if times > 1 else 'less'} than"
+        compared = f"{rounded:.{0 if rounded >= _WHOLE_FROM else 1}f} times as long as"
+    text = f"traced it takes {format_seconds(breakdown.elapsed_s)}, {compared} the median of the trials without tracing"
+    return (Remark("traced", text),)

@@ -9,7 +9,7 @@ import importlib.util
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,9 +33,15 @@ def candidates(driver_version: int) -> tuple[str, ...]:
     A library that the process has loaded comes first, because two copies would conflict. Then come those that are not
     newer than the driver, the newest first: a newer library refuses to start. `driver_version` is e.g. 12090.
     """
-    found = sorted([*_in_wheels(), *_in_toolkits()], key=lambda path: _fitness(path.name, driver_version))
-    sonames = sorted(SONAMES, key=lambda name: _fitness(name, driver_version))
-    return (*_without_links([*_loaded(), *found]), *sonames)
+
+    def fitness(name: str) -> tuple[bool, int]:
+        major = int(name.rpartition(".")[2])  # the CUDA version that the library belongs to
+        return major > driver_version // 1000, -major
+
+    kept: dict[Path, str] = {}
+    for path in [*_loaded(), *sorted(_installed(), key=lambda path: fitness(path.name))]:
+        kept.setdefault(path.resolve(), str(path))
+    return (*kept.values(), *sorted(SONAMES, key=fitness))
 
 
 def candidates_here(engine: Engine) -> tuple[str, ...]:
@@ -54,33 +60,15 @@ def _loaded() -> list[Path]:
     return sorted((path for path in paths if _FILE.fullmatch(path.name)), reverse=True)
 
 
-def _in_wheels() -> Iterator[Path]:
+def _installed() -> Iterator[Path]:
     # NVIDIA's wheels share the namespace package `nvidia`. Finding it does not import it.
     spec = importlib.util.find_spec("nvidia")
-    for root in (spec.submodule_search_locations or ()) if spec is not None else ():
-        yield from _files(Path(root).glob("*/lib/libcupti.so*"))
-
-
-def _in_toolkits() -> Iterator[Path]:
+    wheels = (spec.submodule_search_locations or ()) if spec is not None else ()
+    folders = [folder for root in wheels for folder in sorted(Path(root).glob("*/lib"))]
     named = [Path(value) for name in ("CUDA_HOME", "CUDA_PATH") if (value := os.environ.get(name))]
-    for root in [*named, *TOOLKITS.glob("cuda*")]:
-        for part in ("extras/CUPTI/lib64", "lib64", *_TARGETS.get(platform.machine(), ())):
-            yield from _files((root / part).glob("libcupti.so*"))
-
-
-def _files(found: Iterable[Path]) -> Iterator[Path]:
-    # By the name that the loader uses; the file behind the link often has the year in its name.
-    return (path for path in sorted(found) if _SONAME.fullmatch(path.name) and path.is_file())
-
-
-def _without_links(paths: Iterable[Path]) -> list[str]:
-    kept: dict[Path, str] = {}
-    for path in paths:
-        kept.setdefault(path.resolve(), str(path))
-    return list(kept.values())
-
-
-def _fitness(name: str, driver_version: int) -> tuple[bool, int]:
-    """A sort key: libraries that are not newer than the driver first, and among them the newest."""
-    major = int(name.rpartition(".")[2])  # the CUDA version that the library belongs to
-    return major > driver_version // 1000, -major
+    parts = ("extras/CUPTI/lib64", "lib64", *_TARGETS.get(platform.machine(), ()))
+    folders += [root / part for root in [*named, *TOOLKITS.glob("cuda*")] for part in parts]
+    for folder in folders:
+        # By the name that the loader uses; the file behind the link often has the year in its name.
+        found = sorted(folder.glob("libcupti.so*"))
+        yield from (path for path in found if _SONAME.fullmatch(path.name) and path.is_file())

@@ -37,33 +37,9 @@ def union(*arrays: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.column_stack((together[first, 0], reach[last]))
 
 
-def inverse(of: NDArray[np.int64], begin_ns: int, end_ns: int) -> NDArray[np.int64]:
-    inside = clip(union(of), begin_ns, end_ns)
-    begins = np.concatenate(([begin_ns], inside[:, 1]))
-    ends = np.concatenate((inside[:, 0], [end_ns]))
-    kept = ends > begins
-    return np.column_stack((begins[kept], ends[kept])).astype(np.int64)
-
-
 def clip(of: NDArray[np.int64], begin_ns: int, end_ns: int) -> NDArray[np.int64]:
     cut = np.column_stack((np.maximum(of[:, 0], begin_ns), np.minimum(of[:, 1], end_ns)))
     return cut[cut[:, 1] > cut[:, 0]]
-
-
-def intersection(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
-    first, second = union(one), union(other)
-    if not len(first) or not len(second):
-        return no_intervals()
-    begin = int(min(first[0, 0], second[0, 0]))
-    end = int(max(first[-1, 1], second[-1, 1]))
-    return inverse(union(inverse(first, begin, end), inverse(second, begin, end)), begin, end)
-
-
-def difference(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
-    first = union(one)
-    if not len(first):
-        return no_intervals()
-    return intersection(first, inverse(other, int(first[0, 0]), int(first[-1, 1])))
 
 
 def total_ns(of: NDArray[np.int64]) -> int:
@@ -73,12 +49,11 @@ def total_ns(of: NDArray[np.int64]) -> int:
 
 def partition(begin_ns: int, end_ns: int, claims: Sequence[tuple[str, NDArray[np.int64]]]) -> dict[str, int]:
     """Assign every instant to the first claim that covers it: nanoseconds by name, with `""` for the rest."""
-    left = np.array([[begin_ns, end_ns]], np.int64)
-    shares: dict[str, int] = {}
-    for name, claim in claims:
-        shares[name] = shares.get(name, 0) + total_ns(intersection(left, claim))
-        left = difference(left, claim)
-    shares[""] = total_ns(left)
+    covered, before_ns, shares = no_intervals(), 0, dict[str, int]()
+    for name, claim in (*claims, ("", np.array([[begin_ns, end_ns]], np.int64))):
+        covered = union(covered, clip(claim, begin_ns, end_ns))
+        shares[name] = shares.get(name, 0) + total_ns(covered) - before_ns
+        before_ns = total_ns(covered)
     return shares
 
 
@@ -121,8 +96,6 @@ class MemoryKind(IntEnum):
 
 
 class Flag(IntEnum):
-    ASYNCHRONOUS = 1
-    """Of a copy: its call does not wait for it."""
     RUNTIME = 2
     """Of a call: it is one of the runtime (cuda...), otherwise of the driver (cu...)."""
     FREED = 4

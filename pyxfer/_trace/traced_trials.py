@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyxfer import errors
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._document.runs import NO_TRIAL_TO_TRACE, NOT_ASKED, Tracing
+from pyxfer._document.runs import NO_TRIAL_TO_TRACE, Tracing
 from pyxfer._trace.collector import Collector, TrialRecorder
 
 if TYPE_CHECKING:
@@ -92,11 +92,6 @@ def trace_candidates(
         _search(remaining, recorder, min(time.perf_counter() + SEARCH_SHARE * seconds, latest_s), cancelled)
 
 
-def leave_out(candidates: Sequence[Candidate]) -> None:
-    for candidate in candidates:
-        candidate.give_up(NOT_ASKED, False)
-
-
 def seconds_for(budget_s: float, deadline_s: float) -> float:
     """The time for tracing: the time left until the deadline, but at least and at most a share of the budget."""
     return min(MAX_SHARE * budget_s, max(MIN_SHARE * budget_s, deadline_s - time.perf_counter()))
@@ -106,16 +101,12 @@ def seconds_for(budget_s: float, deadline_s: float) -> float:
 def tracing(engine: Engine, device: int) -> Iterator[tuple[TrialRecorder | None, Fact[Tracing]]]:
     """Run a collector during the block. Without a usable library it gives None and the reason."""
     with ExitStack() as stack:
-        reason = ""
         try:
             collector = stack.enter_context(closing(Collector(engine)))
-            started = stack.enter_context(collector.running())
+            started = Fact(stack.enter_context(collector.running()))
         except errors.TraceUnavailableError as error:
-            reason = f"trace: unavailable: {error}"
-        if reason:
-            yield None, unknown(reason)
-        else:
-            yield stack.enter_context(closing(TrialRecorder(engine, collector, device))), Fact(started)
+            started = unknown(f"trace: unavailable: {error}")
+        yield stack.enter_context(closing(TrialRecorder(engine, collector, device))) if started.value else None, started
 
 
 def _search(remaining: list[Candidate], recorder: TrialRecorder, until_s: float, cancelled: Callable[[], bool]) -> None:

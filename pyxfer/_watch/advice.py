@@ -37,37 +37,33 @@ def verdict(parts: Parts, stepped: bool, unseen: str | None, no_gpu: bool = Fals
     shares = (("input", waited, MODERATELY), ("output", sent, MODERATELY), ("host", idle, BOUND))
     causes = {name: share for name, share, least in shares if share > least}
     largest = max(causes, key=causes.__getitem__, default="device")
-    if largest == "device":
-        work = parts.share("kernels", "other copies")
-        text = f"The device computes for {format_percent(work)} of {_span(stepped)}."
-        return _bound("device", "the device", "", work, text, stepped, _figures(parts, "kernels"))
-    if largest == "output":
-        text = f"The device does nothing but send results back for {format_percent(sent)} of {_span(stepped)}."
-        return _bound("output", "its output", _degree(sent), sent, text, stepped, _figures(parts, "d2h"))
-    return _input_verdict(parts, waited, stepped) if largest == "input" else _host_verdict(parts, idle, waited, stepped)
+    share = causes.get(largest, parts.share("kernels", "other copies"))
+    by, what, text, names = _causes(parts, waited, format_percent(share), "step" if stepped else "window")[largest]
+    degree: Degree = "moderately" if largest in ("input", "output") and share <= BOUND else ""
+    how = f"{degree} bound" if degree else "bound"
+    text = f"The {'step' if stepped else 'program'} is {how} by {what}. The device {text}."
+    return Verdict(by, degree, Fact(share), text, _figures(parts, *names))
 
 
-def _host_verdict(parts: Parts, idle: float, waited: float, stepped: bool) -> Verdict:
-    text = f"The device has nothing to do for {format_percent(idle)} of {_span(stepped)}"
-    if waited > MODERATELY:
-        text += f", and receives or awaits its input for another {format_percent(waited)}"
-    elif parts.input_s is not None:
-        text += ", and its input is not the cause"
-    return _bound("host", "the host", "", idle, f"{text}.", stepped, _figures(parts, "host", "idle"))
-
-
-def _input_verdict(parts: Parts, share: float, stepped: bool) -> Verdict:
+def _causes(
+    parts: Parts, waited: float, share: str, span: str
+) -> dict[str, tuple[BoundBy, str, str, tuple[StepPartName, ...]]]:
     by: BoundBy = "input" if parts.share("input") >= parts.share("h2d") else "link"
+    receiving = f"does nothing but receive input for {share} of the {span}"
     if parts.input_s is not None:
         mostly = "while it is made" if by == "input" else "while it crosses the link"
-        text = f"The device waits for input for {format_percent(share)} of the step, most of it {mostly}."
-    else:
-        text = f"The device does nothing but receive input for {format_percent(share)} of {_span(stepped)}."
-    return _bound(by, "its input", _degree(share), share, text, stepped, _figures(parts, "input", "h2d"))
-
-
-def _degree(share: float) -> Degree:
-    return "" if share > BOUND else "moderately"
+        receiving = f"waits for input for {share} of the step, most of it {mostly}"
+    nothing = f"has nothing to do for {share} of the {span}"
+    if waited > MODERATELY:
+        nothing += f", and receives or awaits its input for another {format_percent(waited)}"
+    elif parts.input_s is not None:
+        nothing += ", and its input is not the cause"
+    return {
+        "input": (by, "its input", receiving, ("input", "h2d")),
+        "output": ("output", "its output", f"does nothing but send results back for {share} of the {span}", ("d2h",)),
+        "host": ("host", "the host", nothing, ("host", "idle")),
+        "device": ("device", "the device", f"computes for {share} of the {span}", ("kernels",)),
+    }
 
 
 def _unknown(parts: Parts, reason: str, what: str) -> Verdict:
@@ -99,18 +95,6 @@ def _figures(parts: Parts, *names: StepPartName) -> tuple[str, ...]:
         for name in names
         if known.get(name)
     )
-
-
-def _bound(
-    by: BoundBy, what: str, degree: Degree, share: float, text: str, stepped: bool, figures: tuple[str, ...]
-) -> Verdict:
-    subject = "The step" if stepped else "The program"
-    text = f"{subject} is {f'{degree} ' if degree else ''}bound by {what}. {text}"
-    return Verdict(by, degree, Fact(share), text, figures)
-
-
-def _span(stepped: bool) -> str:
-    return "the step" if stepped else "the window"
 
 
 MIN_SHARE = 0.02
@@ -165,10 +149,6 @@ class Evidence:
             and found.nbytes >= RETURNING_SHARE * most
         )
 
-    def can_pin(self, direction: str) -> bool:
-        """Whether there is a call for it, and a part of the bytes that is worth it is not pinned already."""
-        return direction in self.offers.pin and self.pageable_share(direction) >= MIN_PAGEABLE
-
     def in_most_steps(self, calls: Sequence[Surprise]) -> bool:
         """Whether at least half of the steps have such a call; in a window without steps, whether there is any."""
         known = [row.per_step for row in calls if row.per_step is not None]
@@ -221,7 +201,9 @@ def _prefetch(evidence: Evidence) -> Advice | None:
     link_s = known / len(evidence.periods) if known is not None else parts.h2d_s + (parts.hidden_h2d_s or 0.0)
     if not offers.copies_ahead:
         rest_s, link_s = rest_s + min(link_s, parts.h2d_s), 0.0
-    makers = _makers(made_s, max(rest_s, link_s), evidence.cpus)
+    longest_s, cpus = max(rest_s, link_s), evidence.cpus
+    # One processor is left to the program itself.
+    makers = max(1, min(math.ceil(made_s / longest_s) if longest_s > 0 else cpus, cpus - 1))
     less = [f"input {format_seconds(parts.input_s)}", f"h2d {format_seconds(parts.h2d_s)}"]
     less += [f"sending pageable memory {format_seconds(staging_s)}"] if staging_s > 0 else []
     worked_out = f"the longest of the step less {_joined(less)} ({format_seconds(rest_s)}), making the input "
@@ -230,7 +212,9 @@ def _prefetch(evidence: Evidence) -> Advice | None:
         worked_out += "making the input "
     worked_out += f"({format_seconds(made_s)}{f' shared by {makers}' if makers > 1 else ''})"
     if offers.copies_ahead:
-        worked_out += f", and its copies {_speed(known, pins)} ({format_seconds(link_s)})"
+        as_now = "as long as now, because the ceiling is not known" if pins else "as long as now"
+        speed = as_now if known is None else "at the ceiling of pinned memory"
+        worked_out += f", and its copies {speed} ({format_seconds(link_s)})"
     code, what, where = ("pin-and-prefetch", "Pin the input and prefetch it", " in pinned memory")
     if not pins:
         code, what, where = "prefetch", "Prefetch the input", ""
@@ -241,25 +225,13 @@ def _prefetch(evidence: Evidence) -> Advice | None:
     return evidence.predicted(code, text, max(rest_s, made_s / makers, link_s), worked_out)
 
 
-def _speed(known_s: float | None, pins: bool) -> str:
-    if known_s is not None:
-        return "at the ceiling of pinned memory"
-    return "as long as now, because the ceiling is not known" if pins else "as long as now"
-
-
-def _makers(made_s: float, rest_s: float, cpus: int) -> int:
-    """How many processes have to make inputs. One processor is left to the program itself."""
-    needed = math.ceil(made_s / rest_s) if rest_s > 0 else cpus
-    return max(1, min(needed, cpus - 1))
-
-
 def _pin(evidence: Evidence) -> Advice | None:
     """The time of pageable copies outside of kernels shrinks in the same ratio as the time of all pageable copies."""
     exposed = {"h2d": mean_s(evidence.columns.pageable_h2d), "d2h": mean_s(evidence.columns.pageable_d2h)}
     gain_s, words, directions = 0.0, [], set()
     for row in evidence.pageable:
-        pinned_s = row.pinned_s.value
-        if pinned_s is None or pinned_s >= row.seconds or not evidence.can_pin(row.direction):
+        pinned_s, is_pageable = row.pinned_s.value, evidence.pageable_share(row.direction) >= MIN_PAGEABLE
+        if pinned_s is None or pinned_s >= row.seconds or row.direction not in evidence.offers.pin or not is_pageable:
             continue
         saved_s = exposed[row.direction] * (1 - pinned_s / row.seconds)
         if saved_s >= MIN_SHARE * evidence.parts.period_s:

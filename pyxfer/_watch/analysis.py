@@ -86,9 +86,19 @@ def _step_remarks(steps: watches.Steps, is_cut: bool, unchanged: bool, warm: int
     elif steps.watched and steps.between_s is None:
         text = "only the ends of steps are known, so the time to make their input is part of host"
         found.append(Remark("ends-only", text, mark_them))
-    if steps.slow is not None and steps.slow.share >= MAX_SLOW_SHARE and steps.slow.count > warm:
-        is_first = not warm and bool(steps.each) and steps.each[0].slow
-        found.append(_slow_steps_remark(steps, steps.slow, is_first, _skip("N", unchanged)))
+    slow = steps.slow
+    if slow is not None and slow.share >= MAX_SLOW_SHARE and slow.count > warm:
+        text = (
+            f"{slow.count} of {steps.watched} steps {_are(slow.count)} slow, at the cost of "
+            f"{format_percent(slow.share)} of the time of all steps; the verdict, the parts and the predictions are of "
+            f"the {steps.usual} usual ones"
+        )
+        fixes = []
+        if not warm and steps.each and steps.each[0].slow:
+            skip = _skip("N", unchanged)
+            fixes = [f"the first step of the window is a slow one: {skip} to leave the first steps out"]
+        fixes += [_SOME_INPUTS] if slow.mostly == "input" and slow.count > len(fixes) else []
+        found.append(Remark("slow-steps", text, "; ".join(fixes) or None))
     if len(steps.each) < steps.watched:
         found.append(Remark("many-steps", "only the first steps are listed; the statistics are of all"))
     return found
@@ -111,16 +121,6 @@ def _first_steps_remark(timed: Timed, numbers: NDArray[np.int64], slow: Chosen, 
 def _skip(count: int | str, unchanged: bool) -> str:
     """What leaves out the first steps: the option of the command, or the argument of `pyxfer.watch`."""
     return f"--skip {count}" if unchanged else f"call pyxfer.watch with skip={count}"
-
-
-def _slow_steps_remark(steps: watches.Steps, slow: watches.SlowSteps, is_first: bool, skip: str) -> Remark:
-    text = (
-        f"{slow.count} of {steps.watched} steps {_are(slow.count)} slow, at the cost of {format_percent(slow.share)} "
-        f"of the time of all steps; the verdict, the parts and the predictions are of the {steps.usual} usual ones"
-    )
-    fixes = [f"the first step of the window is a slow one: {skip} to leave the first steps out"] if is_first else []
-    fixes += [_SOME_INPUTS] if slow.mostly == "input" and slow.count > len(fixes) else []
-    return Remark("slow-steps", text, "; ".join(fixes) or None)
 
 
 def _record_remarks(activity: watches.Activity, is_cut: bool, window_s: float) -> list[Remark]:
@@ -179,8 +179,10 @@ class Machine:
 
 def analyse(window: Window, ceilings: Ceilings, machine: Machine, *, unchanged: bool = False) -> watches.Watched:
     """`unchanged`: the program is a script that was run by `pyxfer watch`."""
-    window = _without_empty_capture(window, machine)
     capture = window.capture.value
+    # Without a GPU only pyxfer's own engine makes records, so their absence does not mean that nothing was copied.
+    if machine.runtime == "host" and capture is not None and not len(capture.records):
+        window, capture = replace(window, capture=unknown(watches.NO_GPU_WATCHED)), None
     records = None if capture is None else device_records(window, capture)
     periods = periods_of(window)
     timed = Timed(periods, columns_by_clock(periods) if records is None else columns_by_records(periods, records))
@@ -207,6 +209,9 @@ def analyse(window: Window, ceilings: Ceilings, machine: Machine, *, unchanged: 
         activity, too_low = Fact(seen), remarks_on_shares(seen.copies, ceilings.source.value)
         if unseen is None:
             gains = advice(_evidence(usual, steps, copied, among, calls, machine, window.framework))
+    # The thread whose steps take the most of the window.
+    _, thread = np.unique(periods.thread, return_inverse=True)
+    most_ns = int(np.max(np.bincount(thread, weights=timed.columns.period)))
     return watches.Watched(
         ended=window.ended,
         runtime=machine.runtime,
@@ -216,7 +221,7 @@ def analyse(window: Window, ceilings: Ceilings, machine: Machine, *, unchanged: 
         environment=machine.environment,
         tracing=window.tracing,
         window_s=max(0, window.end_ns - window.begin_ns) / 1e9,
-        outside_s=_outside_s(window, timed),
+        outside_s=max(0, window.end_ns - window.begin_ns - most_ns) / 1e9,
         steps=steps,
         parts=parts,
         verdict=verdict(parts, periods.stepped, unseen, no_gpu=unseen == watches.NO_GPU_WATCHED),
@@ -230,21 +235,6 @@ def analyse(window: Window, ceilings: Ceilings, machine: Machine, *, unchanged: 
         remarks=(*left_out, *remarks(window, activity.value, ranges, steps, unchanged, int(first.sum())), *too_low),
         ceiling_source=ceilings.source,
     )
-
-
-def _outside_s(window: Window, timed: Timed) -> float:
-    """The part of the window that is in no step of the thread whose steps take the most of it."""
-    _, thread = np.unique(timed.periods.thread, return_inverse=True)
-    most_ns = int(np.max(np.bincount(thread, weights=timed.columns.period)))
-    return max(0, window.end_ns - window.begin_ns - most_ns) / 1e9
-
-
-def _without_empty_capture(window: Window, machine: Machine) -> Window:
-    """Without a GPU only pyxfer's own engine makes records, so their absence does not mean that nothing was copied."""
-    capture = window.capture.value
-    if machine.runtime == "host" and capture is not None and not len(capture.records):
-        return replace(window, capture=unknown(watches.NO_GPU_WATCHED))
-    return window
 
 
 def _steps(window: Window, timed: Timed, slow: NDArray[np.bool_]) -> watches.Steps:

@@ -36,11 +36,14 @@ def remarks_on_saved(
 ) -> tuple[Remark, ...]:
     """How a saved run differs from the window: in the device, the link, or the sizes of copies."""
     found = []
+    then, now = _best_state(run.link), _best_state(link)
     if (run.runtime, run.device.name) != (device.runtime, device.name):
         text = f"the ceiling was measured on another device: {run.device.name}; this one is {device.name}"
         found.append(Remark("other-device", text, _MEASURE_HERE))
-    else:
-        found += _link_remarks(run.link, link)
+    elif then is not None and now is not None and then != now:
+        # What the links can do, because their current state changes with the load.
+        text = f"the ceiling was measured over another link: {describe(then)}; this one is {describe(now)}"
+        found.append(Remark("other-link", text, _MEASURE_HERE))
     return (*found, *_size_remarks(run, needed))
 
 
@@ -55,15 +58,6 @@ def remarks_on_shares(copies: Iterable[CopyClass], source: CeilingSource | None)
     )
     fix = _MEASURE_HERE if source is not None and source.source == "saved" else "watch again with other work stopped"
     return (Remark("above-ceiling", text, fix),)
-
-
-def _link_remarks(measured: Link, here: Link) -> list[Remark]:
-    """Compares what the links can do, because their current state changes with the load."""
-    then, now = _best_state(measured), _best_state(here)
-    if then is None or now is None or then == now:
-        return []
-    text = f"the ceiling was measured over another link: {describe(then)}; this one is {describe(now)}"
-    return [Remark("other-link", text, _MEASURE_HERE)]
 
 
 def _best_state(link: Link) -> LinkState | None:

@@ -190,15 +190,16 @@ class CopyTable:
         self.kind, self.memory = copies["way"], records.host_memory
         self.nbytes = copies["nbytes"].astype(np.float64)
         self.count = np.maximum(copies["copies"], 1)
-        self.bytes_per_copy = _bytes_per_copy(records)
         self.timed = copies["end_ns"] > copies["start_ns"]
         self.seconds = np.where(self.timed, copies["end_ns"] - copies["start_ns"], 0) / 1e9
         computing = Cover(records.computing)
         self.hidden_s = np.where(self.timed, computing.within(copies["start_ns"], copies["end_ns"]), 0) / 1e9
         self.ceiling_s = np.full(len(copies), np.nan)
         self.why_not: dict[int, str] = {}
-        places = np.searchsorted(CLASS_BOUNDS, self.bytes_per_copy, side="right")
-        self._key = (_rank(self.kind).astype(np.int64) * 256 + self.memory) * 256 + places
+        places = np.searchsorted(CLASS_BOUNDS, _bytes_per_copy(records), side="right")
+        ranks = np.full(256, len(COPY_KINDS))  # of each kind in the order of the page
+        ranks[list(COPY_KINDS)] = np.arange(len(COPY_KINDS))
+        self._key = (ranks[self.kind] * 256 + self.memory) * 256 + places
         for kind, direction in DIRECTIONS.items():
             self._add_ceilings(kind, direction, ceilings)
 
@@ -247,6 +248,9 @@ class CopyTable:
         timed = chosen[self.timed[chosen]]
         seconds, timed_bytes = float(self.seconds[timed].sum()), int(self.nbytes[timed].sum())
         least, below = (0, *CLASS_BOUNDS)[place], (*CLASS_BOUNDS, None)[place]
+        share = share_of(self._ceiling_of(timed, kind), least, seconds)
+        if kind not in DIRECTIONS:
+            share = unknown(_NOT_THE_LINK)
         return watches.CopyClass(
             direction=COPY_KINDS.get(kind, "other"),
             memory=MEMORIES.get(memory, "unknown"),
@@ -257,16 +261,9 @@ class CopyTable:
             timed_bytes=timed_bytes,
             seconds=seconds,
             gbps=Fact(timed_bytes / seconds / 1e9) if seconds > 0 else unknown(_UNTIMED),
-            ceiling_share=self._ceiling_share(timed, kind, least, seconds),
+            ceiling_share=share,
             hidden_share=Fact(float(self.hidden_s[timed].sum()) / seconds) if seconds > 0 else unknown(_UNTIMED),
         )
-
-    def _ceiling_share(self, timed: Places, kind: int, least: int, seconds: float) -> Fact[float]:
-        if kind not in DIRECTIONS:
-            return unknown(_NOT_THE_LINK)
-        if seconds <= 0 and least >= watches.MIN_OF_CEILING:
-            return unknown(_UNTIMED)
-        return share_of(self._ceiling_of(timed, kind), least, seconds)
 
     def _ceiling_of(self, chosen: Places, kind: int) -> Fact[float]:
         ideal = self.ceiling_s[chosen[self.timed[chosen]]]
@@ -291,6 +288,8 @@ def share_of(ideal: Fact[float], least: int, seconds: float) -> Fact[float]:
     """The share of the ceiling of a class that begins at `least` bytes; `ideal`: its seconds at the ceiling."""
     if least < watches.MIN_OF_CEILING:
         return unknown(_TOO_SMALL)
+    if seconds <= 0:
+        return unknown(_UNTIMED)
     if ideal.value is None:
         return unknown(ideal.reason or "")
     return unknown(_ISSUED) if least < watches.MIN_COMPARABLE and ideal.value > seconds else Fact(ideal.value / seconds)
@@ -307,10 +306,3 @@ def mean_size(nbytes: float, count: float) -> int:
 def _bytes_per_copy(records: DeviceRecords) -> Values:
     sizes: Values = records.copies["nbytes"] / np.maximum(records.copies["copies"], 1)
     return sizes
-
-
-def _rank(kinds: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The index of each kind in the order of the page."""
-    ranks = np.full(256, len(COPY_KINDS), np.uint8)
-    ranks[[int(kind) for kind in COPY_KINDS]] = np.arange(len(COPY_KINDS))
-    return ranks[kinds]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,22 +12,14 @@ from pyxfer._document import watches
 from pyxfer._document.machines import Fact
 from pyxfer._machine.link import derived_link
 from pyxfer._measure import stats
+from pyxfer._watch import copies as measured
 from pyxfer._watch.advice import verdict
 from pyxfer._watch.analysis import MAX_STEPS
 from pyxfer._watch.ceilings import Points, seconds_at
-from pyxfer._watch.copies import (
-    CLASS_BOUNDS,
-    MAX_STREAMS,
-    allocated,
-    level_sum,
-    mean_level,
-    mean_size,
-    share_from_two,
-    share_of,
-)
+from pyxfer._watch.copies import CLASS_BOUNDS, MAX_STREAMS, allocated, mean_size, share_of
 from pyxfer._watch.device_records import is_allocation, is_wait
 from pyxfer._watch.parts import main_part
-from pyxfer._watch.ranges import MAX_GROUPS
+from pyxfer._watch.ranges import MAX_GROUPS, summed, sums_of
 
 replace = msgspec.structs.replace
 
@@ -36,7 +27,7 @@ replace = msgspec.structs.replace
 def derive_watch(watched: watches.Watched) -> watches.Watched:
     steps, parts = watched.steps, watched.parts
     unseen = watched.activity.reason or (watches.NO_GPU_WATCHED if watched.runtime == "host" else None)
-    activity = watched.activity.value
+    activity, period_s = watched.activity.value, parts.period_s
     return replace(
         watched,
         device=replace(watched.device, runtime=watched.runtime),
@@ -46,8 +37,13 @@ def derive_watch(watched: watches.Watched) -> watches.Watched:
         verdict=verdict(parts, steps.watched > 0, unseen, no_gpu=unseen == watches.NO_GPU_WATCHED),
         activity=watched.activity if activity is None else Fact(_activity(activity, watched)),
         window_s=_window_s(watched),
-        ranges=tuple(_range(each, watched) for each in watched.ranges),
-        advice=tuple(_advice(each, parts.period_s) for each in watched.advice),
+        ranges=tuple(summed(each.name, each.source, each.over_time, watched.window_s) for each in watched.ranges),
+        advice=tuple(
+            replace(
+                each, gain_share=each.gain_s / period_s if period_s > 0 else 0.0, predicted_s=period_s - each.gain_s
+            )
+            for each in watched.advice
+        ),
     )
 
 
@@ -60,13 +56,9 @@ def _parts(steps: watches.Steps, parts: watches.Parts) -> watches.Parts:
     usual = _usual(steps)
     if not usual:
         return parts
-    means: dict[str, Any] = {
-        name: None
-        if getattr(parts, name) is None
-        else math.fsum(getattr(each, name) or 0.0 for each in usual) / len(usual)
-        for name in watches.Parts.__struct_fields__
-    }
-    return watches.Parts(**means)
+    known = {name for name in watches.Parts.__struct_fields__ if getattr(parts, name) is not None}
+    means = {name: math.fsum(getattr(each, name) or 0.0 for each in usual) / len(usual) for name in known}
+    return replace(parts, **means)
 
 
 def _steps(steps: watches.Steps, parts: watches.Parts) -> watches.Steps:
@@ -189,10 +181,10 @@ def _overlap(
         overlap,
         hidden_share=Fact(hidden_s / seconds) if seconds > 0 else overlap.hidden_share,
         kernels=sum(use.kernels for use in streams) if all_listed else overlap.kernels,
-        kernels_at_once=mean_level(kernels_s, overlap.kernels_at_once.reason or ""),
-        kernels_share=share_from_two(kernels_s, overlap.kernels_share.reason or ""),
+        kernels_at_once=measured.mean_level(kernels_s, overlap.kernels_at_once.reason or ""),
+        kernels_share=measured.share_from_two(kernels_s, overlap.kernels_share.reason or ""),
         copies_at_once=len(copies_s),
-        copies_share=share_from_two(copies_s, overlap.copies_share.reason or ""),
+        copies_share=measured.share_from_two(copies_s, overlap.copies_share.reason or ""),
         kernels_s=kernels_s,
         copies_s=copies_s,
     )
@@ -204,7 +196,7 @@ def _levels(seconds: tuple[float, ...], whole_s: float) -> tuple[float, ...]:
     if not known:
         return seconds
     shortest = min(known, key=seconds.__getitem__)
-    rest = level_sum([span if place != shortest else 0.0 for place, span in enumerate(seconds)])
+    rest = measured.level_sum([span if place != shortest else 0.0 for place, span in enumerate(seconds)])
     found = list(seconds)
     found[shortest] = (whole_s - rest) / (shortest + 1)
     return tuple(found)
@@ -259,31 +251,6 @@ def _surprise(row: watches.Surprise, fetched: int, steps: int) -> watches.Surpri
         "allocation": is_allocation(row.call),
         "blocking copy": True,
     }
-    count, nbytes = sum(each.count for each in row.over_time), sum(each.nbytes for each in row.over_time)
-    what: watches.SurpriseKind = "d2h" if nbytes else next(word for word, fits in is_named.items() if fits)
-    return replace(
-        row,
-        what=what,
-        count=count,
-        seconds=math.fsum(each.seconds for each in row.over_time),
-        nbytes=min(nbytes, fetched),
-        per_step=None if row.per_step is None or not steps else count / steps,
-    )
-
-
-def _range(row: watches.NamedRange, watched: watches.Watched) -> watches.NamedRange:
-    window_s, sums = watched.window_s, row.over_time
-    return replace(
-        row,
-        count=sum(each.count for each in sums),
-        seconds=math.fsum(each.seconds for each in sums),
-        share=math.fsum(each.covered_s for each in sums) / window_s if window_s > 0 else 0.0,
-        busy_s=None if row.busy_s is None else math.fsum(each.busy_s or 0.0 for each in sums),
-        h2d_bytes=None if row.h2d_bytes is None else sum(each.h2d_bytes or 0 for each in sums),
-        d2h_bytes=None if row.d2h_bytes is None else sum(each.d2h_bytes or 0 for each in sums),
-    )
-
-
-def _advice(row: watches.Advice, period_s: float) -> watches.Advice:
-    predicted_s = period_s - row.gain_s
-    return replace(row, gain_share=row.gain_s / period_s if period_s > 0 else 0.0, predicted_s=predicted_s)
+    sums = sums_of(row.over_time, None if row.per_step is None else steps)
+    what: watches.SurpriseKind = "d2h" if sums["nbytes"] else next(word for word, fits in is_named.items() if fits)
+    return replace(row, what=what, **{**sums, "nbytes": min(sums["nbytes"], fetched)})

@@ -15,18 +15,14 @@ _COMPILING = ("tensorflow", "jax")
 def framework_in_use(finder: StepFinder | None, stepped: bool) -> str:
     """The key of `CALLS`. `stepped`: the program marks its steps, which it cannot do within Keras `fit`."""
     if finder == "keras" or (finder is None and not stepped and "keras" in sys.modules):
-        return f"keras-{_keras_backend()}"
+        try:
+            return f"keras-{sys.modules['keras'].config.backend()}"
+        except (KeyError, AttributeError):
+            return "keras-"
     if finder == "optimizer":
         return "torch"
     imported = [name for name in (_COMPILING if finder == "compiled" else _LIBRARIES) if name in sys.modules]
     return imported[0] if len(imported) == 1 else ""
-
-
-def _keras_backend() -> str:
-    try:
-        return str(sys.modules["keras"].config.backend())
-    except (KeyError, AttributeError):
-        return ""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import builtins
 import ctypes
 import importlib.machinery
 import importlib.util
+import itertools
 import os
 import pkgutil
 import queue
@@ -92,11 +93,8 @@ def prepare(
 def _without_own_frames(hook: Callable[..., Any]) -> Callable[..., Any]:
     """Leave out the frames of pyxfer and runpy at the beginning of a traceback, and those around counted calls."""
 
-    def is_own(path: str) -> bool:
-        return path in _RUNNERS or path.startswith(PYXFER + os.sep)
-
     def show(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
-        while at is not None and is_own(at.tb_frame.f_code.co_filename):
+        while at is not None and at.tb_frame.f_code.co_filename.startswith((*_RUNNERS, PYXFER + os.sep)):
             at = at.tb_next
         _drop_counting_frames(error)
         hook(kind, error.with_traceback(at), at)
@@ -172,13 +170,14 @@ class SignalSwitch:
 
     def __init__(self, session: Session, number: int, on_window: Callable[[int, Window], None]) -> None:
         self._session = session
-        self._on_window = on_window
         self._pid = os.getpid()
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._count = 0
         self._thread = threading.Thread(target=self._run_jobs, name="pyxfer-watch-signals", daemon=True)
-        _install_handler(number, lambda *_: self._jobs.put(self._toggle))
-        session.on_closed = lambda window: self._jobs.put(partial(self._report, window))
+        _install_handler(
+            number, lambda *_: self._jobs.put(lambda: session.stop() if session.is_active else session.start())
+        )
+        numbers = itertools.count(1)
+        session.on_closed = lambda window: self._jobs.put(lambda: on_window(next(numbers), window))
         self._thread.start()
         atexit.register(self._stop_at_exit)
 
@@ -188,16 +187,6 @@ class SignalSwitch:
                 job()
             except PyxferError as error:
                 print_message(str(error))
-
-    def _toggle(self) -> None:
-        if self._session.is_active:
-            self._session.stop()
-        else:
-            self._session.start()
-
-    def _report(self, window: Window) -> None:
-        self._count += 1
-        self._on_window(self._count, window)
 
     def _stop_at_exit(self) -> None:
         if os.getpid() == self._pid:
@@ -346,13 +335,6 @@ class ScriptWatch:
         except Exception as error:  # noqa: BLE001 - for example no more threads; the script runs without a watch
             self._why_nothing = f"the window could not be opened: {error_line(error)}"
 
-    def _why_not_begun(self) -> str:
-        if self._session.started_at:
-            return "the window is lost: closing it was interrupted"
-        if self._first_use is not None and self._first_use.is_waiting_for_cuda:
-            return "the script has not used CUDA"
-        return f"the script ended within the {format_seconds(self._launch.skip_s)} that were to be skipped"
-
     def _keep(self, number: int, window: Window) -> None:
         if not self._launch.by_signal:
             if self._stop_finding is not None:
@@ -382,8 +364,14 @@ class ScriptWatch:
             if self._first_use is not None:
                 self._first_use.cancel()
             self._session.stop()
-            if not self._is_written:
-                _write(self._launch, NOTE, self._session.failure or self._why_nothing or self._why_not_begun())
+            if self._is_written:
+                return
+            why = f"the script ended within the {format_seconds(self._launch.skip_s)} that were to be skipped"
+            if self._session.started_at:
+                why = "the window is lost: closing it was interrupted"
+            elif self._first_use is not None and self._first_use.is_waiting_for_cuda:
+                why = "the script has not used CUDA"
+            _write(self._launch, NOTE, self._session.failure or self._why_nothing or why)
 
 
 class _ScriptSession(Session):

@@ -57,8 +57,13 @@ class LineSampler(threading.Thread):
         self.cost_s = 0.0
         self._running = threading.Lock()  # held until the end; waiting for a lock costs less than for an event
         self._running.acquire()
-        self._is_users = functools.cache(functools.partial(_is_users, _other_folders()))
-        self._text = functools.lru_cache(MAX_SAMPLES)(_line_text)
+        paths = sysconfig.get_paths()
+        standard = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if name in paths]
+        others = tuple(f"{os.path.realpath(path)}{os.sep}" for path in {*standard, PYXFER})
+        self._is_users = functools.cache(functools.partial(_is_users, others))
+        self._text: Callable[[CodeType, int], str] = functools.lru_cache(MAX_SAMPLES)(
+            lambda code, line: f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
+        )
         self._every_s = EVERY_S
 
     def run(self) -> None:
@@ -110,16 +115,6 @@ class LineSampler(threading.Thread):
         return ""
 
 
-def _line_text(code: CodeType, line: int) -> str:
-    return f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
-
-
-def _other_folders() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    standard = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if name in paths]
-    return tuple(f"{os.path.realpath(path)}{os.sep}" for path in {*standard, PYXFER})
-
-
 def _is_users(other_folders: tuple[str, ...], name: str) -> bool:
     """Whether the source file belongs to neither Python, nor an installed package, nor pyxfer."""
     if name.startswith("<") and not name.startswith("<ipython"):  # such as <string> and <frozen runpy>
@@ -137,9 +132,9 @@ def _is_users(other_folders: tuple[str, ...], name: str) -> bool:
 def why_no_lines() -> str | None:
     """Why lines cannot be sampled in this Python, or None if they can."""
     is_locked = getattr(sys, "_is_gil_enabled", lambda: True)
-    if not is_locked():
-        return "this Python runs without its lock, and another thread's frames cannot be read safely"
-    return None
+    return (
+        None if is_locked() else "this Python runs without its lock, and another thread's frames cannot be read safely"
+    )
 
 
 MAX_RANGES = 100_000
@@ -186,17 +181,17 @@ class RangeRecorder:
         for thread in list(_open_marks):
             for entry in list(thread):
                 self.add(*_name_and_begin(entry), end_ns, thread.thread)
-        return tuple(self._cut(named, end_ns) for named in self._ended if named.begin_ns < end_ns)
+        return tuple(
+            Range(name[:_LONGEST_NAME], max(from_ns, self.begin_ns), min(to_ns, end_ns), thread)
+            for name, from_ns, to_ns, thread in self._ended
+            if from_ns < end_ns
+        )
 
     def add(self, name: str, begin_ns: int, end_ns: int, thread: int) -> None:
         if len(self._ended) < MAX_RANGES:
             self._ended.append(Range(name, begin_ns, end_ns, thread))
         else:
             self.dropped += 1
-
-    def _cut(self, named: Range, end_ns: int) -> Range:
-        begin_ns, end_ns = max(named.begin_ns, self.begin_ns), min(named.end_ns, end_ns)
-        return Range(named.name[:_LONGEST_NAME], begin_ns, end_ns, named.thread)
 
 
 _recorder: RangeRecorder | None = None
@@ -229,10 +224,7 @@ class Mark:
         stack = _local.open
         if _recorder is None and stack and stack[-1] is self:
             stack.pop()
-        else:
-            self._end(stack)
-
-    def _end(self, stack: _OpenMarks) -> None:
+            return
         end_ns, recorder = perf_counter_ns(), _recorder
         entry = stack.pop() if stack and _mark_of(stack[-1]) is self else _remove(self)
         if recorder is not None and entry is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._trace.records import CopyKind, Flag, Kind, MemoryKind, clip, total_ns
+from pyxfer._trace.records import CopyKind, Flag, Kind, MemoryKind, clip
 from pyxfer._watch.device_records import Cover, Stretches, is_allocation, is_blocking_copy, is_wait
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ def calls_in_steps(
     found, place = np.unique(keys, axis=0, return_inverse=True)
     place = place.reshape(-1)
     over_time = _over_time(window, calls, np.maximum(fetched, 0), place, len(found))
-    counts = np.bincount(place, minlength=len(found))
-    seconds = np.bincount(place, weights=calls["end_ns"] - calls["start_ns"], minlength=len(found)) / 1e9
-    nbytes = np.bincount(place, weights=np.maximum(fetched, 0), minlength=len(found))
+    seconds = np.array([math.fsum(each.seconds for each in row) for row in over_time])
     sampled = np.bincount(place, weights=_was_sampled(window, calls["start_ns"], calls["end_ns"]), minlength=len(found))
     why: list[Fact[str]] = [
         unknown(NONE_SEEN if not window.seen else NO_LINE if each else NOT_SEEN) for each in sampled.tolist()
@@ -65,14 +63,22 @@ def calls_in_steps(
             call=records.names[int(found[row, 1])],
             line=Fact(lines[int(found[row, 2])]) if found[row, 2] >= 0 else why[row],
             range=None if found[row, 3] < 0 else ranges.names[int(found[row, 3])][0],
-            count=int(counts[row]),
-            seconds=float(seconds[row]),
-            nbytes=int(nbytes[row]),
-            per_step=float(counts[row]) / len(periods) if periods.stepped else None,
-            over_time=over_time[row],
+            **sums_of(over_time[row], len(periods) if periods.stepped else None),
         )
         for row in order.tolist()
     )
+
+
+def sums_of(over_time: tuple[watches.CallSums, ...], steps: int | None) -> dict[str, Any]:
+    """The fields of a `Surprise` that follow from its calls in each stretch; `steps`: their number."""
+    count, nbytes = sum(each.count for each in over_time), sum(each.nbytes for each in over_time)
+    return {
+        "count": count,
+        "seconds": math.fsum(each.seconds for each in over_time),
+        "nbytes": nbytes,
+        "per_step": count / steps if steps else None,
+        "over_time": over_time,
+    }
 
 
 def _over_time(
@@ -249,7 +255,7 @@ def named_ranges(ranges: Ranges, records: DeviceRecords | None, window: Window) 
 def _row(ranges: Ranges, name: int, inside: _RangeWork | None, over: Stretches) -> watches.NamedRange:
     chosen = ranges.name == name
     spans, threads = np.column_stack((ranges.begin_ns[chosen], ranges.end_ns[chosen])), ranges.thread[chosen]
-    covered, length = Cover(spans), over.end_ns - over.begin_ns
+    covered = Cover(spans)
     begins, ends, number = over.bounds[:, 0], over.bounds[:, 1], over.number(spans[:, 0])
     nothing = [None] * len(begins)
     columns: list[list[Any]] = [
@@ -260,17 +266,27 @@ def _row(ranges: Ranges, name: int, inside: _RangeWork | None, over: Stretches) 
         nothing if inside is None else inside.nbytes(CopyKind.H2D, spans, threads),
         nothing if inside is None else inside.nbytes(CopyKind.D2H, spans, threads),
     ]
-    text, source = ranges.names[name]
+    over_time = tuple(watches.RangeSums(*row) for row in zip(*columns, strict=True))
+    return summed(*ranges.names[name], over_time, (over.end_ns - over.begin_ns) / 1e9)
+
+
+def summed(
+    name: str, source: watches.RangeSource, over_time: tuple[watches.RangeSums, ...], window_s: float
+) -> watches.NamedRange:
+    def whole(column: str) -> Any:
+        values = [getattr(each, column) for each in over_time]
+        return None if None in values else math.fsum(values) if column.endswith("_s") else sum(values)
+
     return watches.NamedRange(
-        name=text,
+        name=name,
         source=source,
-        count=len(spans),
-        seconds=total_ns(spans) / 1e9,
-        share=total_ns(covered.united) / length if length > 0 else 0.0,
-        busy_s=None if inside is None else math.fsum(columns[3]),
-        h2d_bytes=None if inside is None else sum(columns[4]),
-        d2h_bytes=None if inside is None else sum(columns[5]),
-        over_time=tuple(watches.RangeSums(*row) for row in zip(*columns, strict=True)),
+        count=whole("count"),
+        seconds=math.fsum(each.seconds for each in over_time),
+        share=whole("covered_s") / window_s if window_s > 0 else 0.0,
+        busy_s=whole("busy_s"),
+        h2d_bytes=whole("h2d_bytes"),
+        d2h_bytes=whole("d2h_bytes"),
+        over_time=over_time,
     )
 
 

@@ -11,6 +11,7 @@ import resource
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +95,7 @@ class OpenWindow:
             steps=tuple(steps),
             skipped=self._options.skip,
             finder=self.steps.finder,
-            functions=tuple(sorted(self.steps.functions)),
+            functions=() if self.steps.finder == "optimizer" else tuple(sorted(self.steps.names)),
             framework=framework_in_use(self.steps.finder, bool(steps)),
             ranges=ranges,
             seen=tuple(sample for sample in samples if self.begin_ns <= sample.at_ns <= end_ns),
@@ -113,12 +114,12 @@ class OpenWindow:
         if steps.nested:
             text = f"{steps.nested} steps were begun inside a step of the same thread, and are part of it"
             remarks.append(Remark("nested", text, "close each step before the next begins"))
-        if len(steps.optimizers) > 1:
-            text = f"the steps of {len(steps.optimizers)} optimizers are counted separately"
+        if steps.finder == "optimizer" and len(steps.names) > 1:
+            text = f"the steps of {len(steps.names)} optimizers are counted separately"
             advice = "if they belong to one iteration, name the steps in the script: with w.step() of pyxfer.watch()"
             remarks.append(Remark("optimizers", text, advice))
-        if steps.finder == "compiled" and len(steps.functions) > 1:
-            text = f"the calls of {len(steps.functions)} compiled functions are counted separately"
+        if steps.finder == "compiled" and len(steps.names) > 1:
+            text = f"the calls of {len(steps.names)} compiled functions are counted separately"
             advice = "name the function whose calls are the steps: --step module:function"
             remarks.append(Remark("functions", text, advice))
         if steps.is_restarted:
@@ -172,15 +173,12 @@ _WORTH_SAYING_S = 0.05
 def _processor_s(living: Iterable[int | None]) -> float:
     """The processor time of all children that have ended, and of these that have not."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return ended.ru_utime + ended.ru_stime + sum(_own_processor_s(pid) for pid in living if pid is not None)
-
-
-def _own_processor_s(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return 0.0  # it has ended, and is in the sum of those
+    ticks = 0
+    for pid in living:
+        with suppress(OSError, ValueError, IndexError):  # it has ended, and is in the sum of those
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ended.ru_utime + ended.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _multiprocessing_children() -> dict[int | None, str]:

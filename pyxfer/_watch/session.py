@@ -115,7 +115,12 @@ class Session:
             else:
                 self._open()
         except BaseException:
-            self._undo_start()
+            recording, self._recording = self._recording, None
+            self._open_window, self.steps = None, NO_STEP
+            _deactivate(self)
+            self._closed.set()
+            if recording is not None:
+                recording.close()
             raise
 
     def stop(self, ended: WindowEnding | None = None) -> None:
@@ -190,7 +195,11 @@ class Session:
                     remarks += (Remark("gave-way", why, advice),)
                 self.window = opened.close(ended, end_ns, self.target.device.index, remarks)
             else:
-                self.window = self._never_opened(steps)
+                taken = self.options.skip - (steps.left if isinstance(steps, SkippedSteps) else 0)
+                why = f"the window never opened: {taken} steps were taken, and {self.options.skip} were to be skipped"
+                if self._preempted_by:
+                    why += f"; then the program began a watch of its own, at {self._preempted_by}"
+                self.window = self._empty_window(Remark("never-opened", why, "skip fewer steps"), taken)
         except BaseException as error:
             self._set_lost_window(error)
             raise
@@ -219,14 +228,6 @@ class Session:
         with suppress(Exception, SystemExit):  # the same error may occur again
             self.window = self._empty_window(Remark("lost", why, "watch again"), 0)
 
-    def _never_opened(self, steps: AnySteps) -> Window:
-        left = steps.left if isinstance(steps, SkippedSteps) else 0
-        taken = self.options.skip - left
-        why = f"the window never opened: {taken} steps were taken, and {self.options.skip} were to be skipped"
-        if self._preempted_by:
-            why += f"; then the program began a watch of its own, at {self._preempted_by}"
-        return self._empty_window(Remark("never-opened", why, "skip fewer steps"), taken)
-
     def _empty_window(self, remark: Remark, skipped: int) -> Window:
         from pyxfer._watch.window import Window
 
@@ -240,14 +241,6 @@ class Session:
             used_after=unknown,
             remarks=(*remarks, remark),
         )
-
-    def _undo_start(self) -> None:
-        recording, self._recording = self._recording, None
-        self._open_window, self.steps = None, NO_STEP
-        _deactivate(self)
-        self._closed.set()
-        if recording is not None:
-            recording.close()
 
 
 def _activate(session: Session) -> None:

@@ -51,7 +51,7 @@ class FoundSteps:
 
     def optimizer_stepped(self, optimizer: int) -> None:
         if self._counts("optimizer"):
-            self._steps().optimizer_stepped(optimizer)
+            self._steps().found_step("optimizer", str(optimizer), None)
 
     def batch_began(self) -> None:
         """Replaces a batch that never ended: one that raised, or that found the input at its end."""

@@ -32,10 +32,9 @@ class NoStep:
     def step(self) -> StepContext:
         return self
 
-    def optimizer_stepped(self, optimizer: int) -> None:
-        pass
-
-    def found_step(self, finder: StepFinder, function: str, begin_ns: int, error: BaseException | None = None) -> None:
+    def found_step(
+        self, finder: StepFinder, name: str, begin_ns: int | None, error: BaseException | None = None
+    ) -> None:
         pass
 
     def begin_here(self) -> None:
@@ -73,10 +72,9 @@ class SkippedSteps(NoStep):
         self._depth = _Depth()
         self._lock = threading.Lock()
 
-    def optimizer_stepped(self, optimizer: int) -> None:
-        self._count()
-
-    def found_step(self, finder: StepFinder, function: str, begin_ns: int, error: BaseException | None = None) -> None:
+    def found_step(
+        self, finder: StepFinder, name: str, begin_ns: int | None, error: BaseException | None = None
+    ) -> None:
         self._count()
 
     def restart(self) -> None:
@@ -150,10 +148,10 @@ class WatchedSteps:
         self._taken: list[Step] = []
         self._open: set[_WatchedStep] = set()
         self._is_over = False
-        self.optimizers: set[int] = set()
         self.finder: StepFinder | None = None
         """How the steps were found. None if the program marks them."""
-        self.functions: set[str] = set()
+        self.names: set[str] = set()
+        """Of the functions whose calls are the steps, or of the optimizers that made them."""
         self.is_restarted = False
         """Whether steps of the window were dropped, because others turned out to be the steps."""
         self.nested = 0
@@ -166,32 +164,23 @@ class WatchedSteps:
     def step(self) -> StepContext:
         return _WatchedStep(self)
 
-    def optimizer_stepped(self, optimizer: int) -> None:
-        """Count a step of which only the end is known. It began at the end of the thread's previous step.
-
-        If there is no previous step, this call only marks where the first one begins.
-        """
-        state, now = self._local.state, perf_counter_ns()
-        self.finder = "optimizer"
-        self.optimizers.add(optimizer)
-        if state.ended_ns is None:
-            state.ended_ns = now
-        else:
-            self._add(Step(state.ended_ns, state.ended_ns, now, get_native_id()), state)
-
-    def found_step(self, finder: StepFinder, function: str, begin_ns: int, error: BaseException | None = None) -> None:
+    def found_step(
+        self, finder: StepFinder, name: str, begin_ns: int | None, error: BaseException | None = None
+    ) -> None:
         """Count a step that ends now. The first of a thread has no input, because what came before it is not known.
 
-        A step that was begun before the window only marks where the next one begins.
+        A step that was begun before the window only marks where the next one begins; so does the first one of which
+        only the end is known (`begin_ns` is None). Any other of these began at the end of the previous step.
         """
         state, now = self._local.state, perf_counter_ns()
-        if begin_ns < self._begin_ns:
+        begin_ns = state.ended_ns if begin_ns is None else begin_ns
+        if begin_ns is None or begin_ns < self._begin_ns:
             state.ended_ns = state.ended_ns or now
             return
         from_ns = begin_ns if state.ended_ns is None else state.ended_ns
         failed = None if error is None else error_line(error)
         self.finder = finder
-        self.functions.add(function)
+        self.names.add(name)
         self._add(Step(from_ns, begin_ns, now, get_native_id(), failed), state)
 
     def begin_here(self) -> None:
@@ -203,7 +192,7 @@ class WatchedSteps:
         """What was counted were not the steps: drop it, and skip as many of the others as before the window."""
         with self._lock:
             self._taken.clear()
-            self.optimizers, self.functions, self._local = set(), set(), _Local()
+            self.names, self._local = set(), _Local()
             self._left_to_skip = self._skip
             self.is_restarted = True
 

@@ -6,7 +6,7 @@ import ctypes
 import mmap
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from hypothesis import given
@@ -16,22 +16,7 @@ from native.scenarios import lanes
 from samples import make_measurement, make_missing
 
 from pyxfer._ceiling import arena as module
-from pyxfer._ceiling.arena import (
-    MAX_LOCKED_BYTES,
-    MIN_WAKING_S,
-    PLACE_BYTES,
-    SMALL_BYTES,
-    SMALL_SLOTS,
-    TRIALS,
-    Arena,
-    check_memory,
-    locking_bytes,
-    locking_cost,
-    measure_locking,
-    sent_bytes,
-    stride_bytes,
-    wake_link,
-)
+from pyxfer._ceiling.arena import Arena, locking_cost, sent_bytes, stride_bytes
 from pyxfer._ceiling.plans import MEMORIES
 from pyxfer._document.machines import Fact, LinkState, unknown
 from pyxfer._document.runs import Direction, Measurement, Memory
@@ -49,11 +34,8 @@ CACHE = 3 * MIB
 def held(
     engine: Engine, largest: int, cache: int = CACHE, memories: tuple[Memory, ...] = ("pageable",)
 ) -> Iterator[Arena]:
-    arena = Arena(engine, 0, memories, largest, cache)
-    try:
+    with closing(Arena(engine, 0, memories, largest, cache)) as arena:
         yield arena
-    finally:
-        arena.close()
 
 
 @pytest.mark.parametrize("nbytes", [1, 4095, 4096, 4097, 64 * KIB, MIB - 1, MIB, MIB + 1, 2 * MIB])
@@ -66,7 +48,7 @@ def test_places_do_not_overlap_and_are_within_their_part(engine: Engine, nbytes:
         sent = sent_bytes(2 * MIB, CACHE)
         assert h2d.slots * stride <= sent or h2d.slots == 1
         assert d2h.slots * stride <= total - sent or d2h.slots == 1
-        assert first % PLACE_BYTES == 0
+        assert first % module.PLACE_BYTES == 0
 
 
 @given(largest=st.integers(1, 1 << 40), cache=st.integers(0, 1 << 30), part=st.floats(0, 1))
@@ -75,17 +57,13 @@ def test_every_size_has_two_sources(largest: int, cache: int, part: float) -> No
     assert sent_bytes(largest, cache) // stride_bytes(nbytes) >= 2
 
 
-def test_large_sources_together_are_larger_than_the_cache(engine: Engine) -> None:
+def test_large_sources_are_larger_than_the_cache_and_small_ones_few_with_gaps_between(engine: Engine) -> None:
     with held(engine, 2 * MIB, cache=20 * MIB) as arena:
         lane = arena.lane("h2d", "pageable", 2 * MIB)
         assert lane.slots * lane.nbytes > 20 * MIB
-
-
-def test_small_copies_use_few_places_with_gaps_between(engine: Engine) -> None:
-    with held(engine, 2 * MIB, cache=20 * MIB) as arena:
-        assert arena.lane("h2d", "pageable", 4 * KIB).slots == SMALL_SLOTS
+        assert arena.lane("h2d", "pageable", 4 * KIB).slots == module.SMALL_SLOTS
     assert stride_bytes(4 * KIB) > 4 * KIB
-    assert stride_bytes(SMALL_BYTES) == SMALL_BYTES
+    assert stride_bytes(module.SMALL_BYTES) == module.SMALL_BYTES
 
 
 @pytest.mark.parametrize("direction", ["h2d", "d2h"])
@@ -115,14 +93,10 @@ def test_forgetting_frees_only_the_destination_of_the_next_copy(engine: Engine) 
 
 
 def test_each_kind_of_memory_is_allocated_once(engine: Engine) -> None:
+    scratch = "pinned"
     with held(engine, MIB, memories=(*MEMORIES, "pinned")):
-        assert sorted(kind for kind, _, _ in testing.allocated()) == [
-            "device",
-            "pinned",
-            "pinned",  # the scratch memory
-            "registered",
-            "write-combined",
-        ]
+        kinds = sorted(kind for kind, _, _ in testing.allocated())
+        assert kinds == ["device", "pinned", scratch, "registered", "write-combined"]
     assert testing.allocated() == []
 
 
@@ -145,26 +119,12 @@ def test_a_failed_release_does_not_prevent_the_others(engine: Engine) -> None:
     assert testing.allocated() == []
 
 
-def test_the_refusal_names_the_needed_and_the_free_memory(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "available_host_bytes", lambda: Fact(4 * GIB))
-    with pytest.raises(UsageError) as caught:
-        check_memory(engine, 0, ["pageable", "pinned"], GIB, CACHE)
-    # Each kind of memory and the device's own, two sources and a destination each, and scratch memory.
-    assert str(caught.value) == (
-        "Copies of 1 GiB need 9232 MiB of host memory for several buffers of that size, and 4 GiB is free. "
-        "Choose smaller sizes or fewer kinds of memory."
-    )
-
-
-def test_fewer_kinds_of_memory_need_less(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_names_the_needed_and_the_free_memory(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "available_host_bytes", lambda: Fact(10 * GIB))
-    check_memory(engine, 0, ["pinned"], GIB, CACHE)
-    with pytest.raises(UsageError):
-        check_memory(engine, 0, ["pageable", "pinned"], GIB, CACHE)
-
-
-MIB = 1024**2
-KIB = 1024
+    module.check_memory(engine, 0, ["pinned"], GIB, CACHE)
+    # Each kind of memory and the device's own, two sources and a destination each, and scratch memory.
+    with pytest.raises(UsageError, match=r"^Copies of 1 GiB need 9232 MiB of host memory .* 10 GiB is free\. Choose"):
+        module.check_memory(engine, 0, ["pageable", "pinned"], GIB, CACHE)
 
 
 def never() -> bool:
@@ -179,25 +139,22 @@ def h2d(memory: str, seconds: float, nbytes: int = 16 * MIB, **changes: object) 
 @pytest.mark.parametrize(("memory", "call"), [("pinned", "cudaHostAlloc"), ("registered", "cudaHostRegister")])
 def test_each_page_locking_is_timed_and_freed(engine: Engine, memory: Memory, call: str) -> None:
     testing.stall(call, 1, 0.02)
-    seconds = measure_locking(engine, 0, memory, 4 * KIB, never)
-    assert len(seconds) == TRIALS == testing.calls()[call]
+    seconds = module.measure_locking(engine, 0, memory, 4 * KIB, never)
+    assert len(seconds) == module.TRIALS == testing.calls()[call]
     assert seconds[0] >= 0.02
     assert all(each > 0 for each in seconds)
     assert testing.allocated() == []
 
 
-def test_cancelling_ends_it(engine: Engine) -> None:
-    assert measure_locking(engine, 0, "pinned", 4 * KIB, lambda: True) == []
-
-
-def test_slow_page_locking_stops_after_its_time_limit(engine: Engine) -> None:
+def test_page_locking_ends_when_it_is_cancelled_and_after_its_time_limit(engine: Engine) -> None:
+    assert module.measure_locking(engine, 0, "pinned", 4 * KIB, lambda: True) == []
     testing.stall("cudaHostAlloc", 1, 0.6)
-    assert len(measure_locking(engine, 0, "pinned", 4 * KIB, never)) == 1
+    assert len(module.measure_locking(engine, 0, "pinned", 4 * KIB, never)) == 1
 
 
 def test_at_most_64_mib_are_locked_at_a_time() -> None:
-    assert locking_bytes(4 * KIB) == 4 * KIB
-    assert locking_bytes(16 * GIB) == MAX_LOCKED_BYTES
+    costs = [locking_cost("pinned", largest, [], []) for largest in (4 * KIB, 16 * GIB)]
+    assert [cost.nbytes for cost in costs] == [4 * KIB, module.MAX_LOCKED_BYTES]
 
 
 @pytest.mark.parametrize(
@@ -239,13 +196,10 @@ def test_locking_pays_when_the_saved_time_exceeds_its_cost(memory: Memory, rows:
     assert cost.s_per_gib.value == pytest.approx(0.01 * GIB / cost.nbytes)
 
 
-def test_locking_never_pays_if_pageable_memory_is_as_fast() -> None:
+def test_locking_never_pays_if_pageable_memory_is_as_fast_and_without_a_time_there_is_the_reason() -> None:
     pays = locking_cost("pinned", MIB, [0.01] * 6, [h2d("pageable", 1e-3), h2d("pinned", 1e-3)]).pays_after_transfers
     assert pays.value is None
-
-
-def test_without_a_timed_page_locking_the_result_has_a_reason() -> None:
-    cost = locking_cost("pinned", MAX_LOCKED_BYTES, [], [h2d("pageable", 2e-3), h2d("pinned", 1e-3)])
+    cost = locking_cost("pinned", module.MAX_LOCKED_BYTES, [], BOTH)
     assert cost.summary is None
     assert cost.s_per_gib.reason == cost.pays_after_transfers.reason == "no page-locking was timed before the run ended"
 
@@ -255,19 +209,15 @@ SLOW, FAST = Fact(LinkState(1, 16)), Fact(LinkState(5, 16))
 
 @contextmanager
 def waking(engine: Engine, memory: str = "pinned") -> Iterator[tuple[Copier, Lane]]:
-    with lanes(engine, memory) as (h2d, _, _):
-        copier = engine.Copier(0)
-        try:
-            yield copier, h2d
-        finally:
-            copier.close()
+    with lanes(engine, memory) as (h2d, _, _), closing(engine.Copier(0)) as copier:
+        yield copier, h2d
 
 
 def test_it_copies_until_the_link_state_is_steady(engine: Engine) -> None:
     states = [SLOW] * 3 + [FAST] * 2 + [SLOW] + [FAST] * 10_000
     readings = iter(states)
     with waking(engine) as (copier, lane):
-        assert wake_link(copier, lane, lambda: next(readings), never, gated=True) == FAST
+        assert module.wake_link(copier, lane, lambda: next(readings), never, gated=True) == FAST
     assert testing.calls()["cudaMemcpyAsync"] >= 8 * 6
 
 
@@ -276,11 +226,11 @@ def test_a_link_of_unknown_state_is_woken_for_a_fixed_time(engine: Engine, memor
     nothing: Fact[LinkState] = unknown("no PCIe link")
     begun = time.perf_counter()
     with waking(engine, memory) as (copier, lane):
-        assert wake_link(copier, lane, lambda: nothing, never, gated=gated) == nothing
-    assert time.perf_counter() - begun >= MIN_WAKING_S
+        assert module.wake_link(copier, lane, lambda: nothing, never, gated=gated) == nothing
+    assert time.perf_counter() - begun >= module.MIN_WAKING_S
 
 
 def test_cancelling_ends_the_waking(engine: Engine) -> None:
     with waking(engine) as (copier, lane):
-        assert wake_link(copier, lane, lambda: SLOW, lambda: True, gated=True) == SLOW
+        assert module.wake_link(copier, lane, lambda: SLOW, lambda: True, gated=True) == SLOW
     assert "cudaMemcpyAsync" not in testing.calls()

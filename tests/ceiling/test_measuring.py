@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import threading
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any
@@ -25,16 +25,9 @@ KIB, MIB = 1024, 1024**2
 H2D, D2H, LATENCY_S = 1e8, 5e7, 20e-6
 
 
-def timed(fn: Callable[[], object], **changes: Any) -> Measurement:
+def timed(fn: Callable[[], object], **changes: Any) -> Any:
     """A short measurement on the host runtime."""
     return measure(fn, **{"device": "host", "precision": 0.2, "budget": 0.5, **changes})
-
-
-def with_a_time(fn: Callable[[], object], **changes: Any) -> Measurement:
-    """A measurement with at least one valid trial."""
-    found = timed(fn, **changes)
-    assert found.elapsed_s is not None, found.rate.reason
-    return found
 
 
 def nothing() -> None:
@@ -42,65 +35,57 @@ def nothing() -> None:
 
 
 @contextmanager
-def copying(engine: Engine, direction: str, nbytes: int, mode: str = "drained") -> Iterator[Callable[[], object]]:
-    """A callable that copies through the engine, as a framework would."""
+def copying(engine: Engine, direction: str) -> Iterator[Callable[[], object]]:
+    """A callable that copies a MiB through the engine, as a framework would."""
     with ExitStack() as stack:
-        host = stack.enter_context(closing(engine.HostBuffer(nbytes, "pageable")))
-        device = stack.enter_context(closing(engine.DeviceBuffer(nbytes)))
+        host = stack.enter_context(closing(engine.HostBuffer(MIB, "pageable")))
+        device = stack.enter_context(closing(engine.DeviceBuffer(MIB)))
         copier = stack.enter_context(closing(engine.Copier(0)))
-        lane = engine.Lane(direction, host.address, device.address, nbytes, nbytes, 1)
-        if mode == "drained":
-            yield lambda: copier.drained(lane, 0)
-        else:
-            yield lambda: copier.on_stream("async", lane, 0)
+        lane = engine.Lane(direction, host.address, device.address, MIB, MIB, 1)
+        yield lambda: copier.drained(lane, 0)
 
 
 def test_dispatch_is_the_time_until_the_call_returns(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(bracket, "time", clock)
     with closing(engine.Stream()) as stream:  # whose bracket is not compared with the host's clock
-        found = with_a_time(lambda: clock.sleep(3.0), sync=lambda: clock.sleep(5.0), stream=stream)
+        found = timed(lambda: clock.sleep(3.0), sync=lambda: clock.sleep(5.0), stream=stream)
     assert (found.dispatch_s, found.wall_s) == (3.0, 8.0)
 
 
-def test_the_framework_is_waited_for_after_every_call(engine: Engine) -> None:
-    calls: list[str] = []
-    found = timed(lambda: calls.append("call"), sync=lambda: calls.append("sync"))
-    assert calls == ["call", "sync"] * (1 + WARM_CALLS + len(found.trials))
+def test_the_framework_is_waited_for_after_every_call_with_its_arguments(engine: Engine) -> None:
+    calls: list[tuple[int, int] | str] = []
+    sync = partial(calls.append, "sync")
+    found = measure(lambda *args: calls.append(args), 1, 2, sync=sync, device="host", budget=0.05)
+    assert calls == [(1, 2), "sync"] * (1 + WARM_CALLS + len(found.trials))
 
 
 def test_the_first_calls_are_not_among_the_trials(engine: Engine) -> None:
     calls: list[None] = []
     found = timed(lambda: time.sleep(0.0 if calls else 0.05), sync=lambda: calls.append(None))
-    assert found.first_s.value is not None
     assert found.first_s.value >= 0.049
     assert len(calls) == 1 + WARM_CALLS + len(found.trials)
 
 
-def test_without_bytes_there_is_a_time_and_no_bandwidth(engine: Engine) -> None:
+def test_without_bytes_there_is_a_time_and_no_bandwidth_of_a_route_named_after_the_callable(engine: Engine) -> None:
+    class Upload:
+        def __call__(self) -> None:
+            pass
+
     found = timed(nothing)
     assert found.elapsed_s is not None
     assert (found.gbps, found.rate.reason) == (None, "no nbytes were given")
     assert found.ceiling_share.reason == "no nbytes were given"
     assert "cudaHostAlloc" not in testing.calls()
-
-
-def test_the_route_is_named_after_the_callable(engine: Engine) -> None:
-    class Upload:
-        def __call__(self) -> None:
-            pass
-
-    assert timed(nothing).route == "user.nothing"
-    assert timed(Upload()).route == "user.Upload"
+    assert (found.route, timed(Upload()).route) == ("user.nothing", "user.Upload")
 
 
 @pytest.mark.parametrize(("direction", "rate"), [("h2d", H2D), ("d2h", D2H)])
 def test_a_copy_over_a_modelled_link_has_its_bandwidth_and_share(engine: Engine, direction: str, rate: float) -> None:
     testing.model_link(H2D, LATENCY_S, D2H, LATENCY_S)
     least_s = LATENCY_S + MIB / rate
-    with copying(engine, direction, MIB) as copy:
+    with copying(engine, direction) as copy:
         found = timed(copy, nbytes=MIB, direction=direction)
-    assert found.summary is not None
     assert found.gbps == pytest.approx(MIB / found.summary.median_s / 1e9)
     assert found.summary.min_s >= 0.99 * least_s
     assert found.of_ceiling is not None
@@ -117,15 +102,8 @@ def test_an_impossible_bandwidth_is_not_given(engine: Engine) -> None:
 
 def test_half_the_speed_is_half_the_ceiling(engine: Engine) -> None:
     testing.model_link(H2D, 0, D2H, 0)
-    with copying(engine, "h2d", MIB) as copy:
-
-        def twice() -> None:
-            copy()
-            copy()
-
-        found = with_a_time(twice, nbytes=MIB, direction="h2d", budget=1.0)
-    assert found.summary is not None
-    assert found.of_ceiling is not None
+    with copying(engine, "h2d") as copy:
+        found = timed(lambda: (copy(), copy()), nbytes=MIB, direction="h2d", budget=1.0)
     assert found.summary.min_s >= 1.99 * MIB / H2D
     # Beside a gated copy, which takes the modelled time; the trials beside it take at least twice that.
     assert found.of_ceiling < 0.52
@@ -141,22 +119,20 @@ def test_both_directions_count_the_bytes_each_way(engine: Engine) -> None:
 @pytest.mark.parametrize("given", ["object", "handle"])
 def test_events_are_recorded_on_the_given_stream(engine: Engine, given: str) -> None:
     with closing(engine.Stream()) as stream:
-        found = with_a_time(lambda: time.sleep(0.002), stream=stream if given == "object" else stream.handle)
+        found = timed(lambda: time.sleep(0.002), stream=stream if given == "object" else stream.handle)
     assert found.bracket == "stream"
-    assert found.elapsed_s is not None
     assert found.elapsed_s >= 0.0019
     assert timed(nothing).bracket == "drained"
+
+
+OWN = ValueError("the callable's own")
 
 
 @pytest.mark.parametrize(
     ("error", "good_calls"),
     [
-        (ValueError("the callable's own"), 0),
-        (ValueError("the callable's own"), 6),
-        (KeyboardInterrupt(), 6),
-        (CudaError(1, "cudaErrorInvalidValue", "cudaMemcpy", "", "invalid argument", ""), 0),
-        (CudaError(1, "cudaErrorInvalidValue", "cudaMemcpy", "", "invalid argument", ""), 6),
-        (UsageError("the callable's own"), 6),
+        *[(OWN, 0), (OWN, 6), (KeyboardInterrupt(), 6), (UsageError("the callable's own"), 6)],
+        *((CudaError(1, "cudaErrorInvalidValue", "cudaMemcpy", "", "invalid argument", ""), calls) for calls in (0, 6)),
     ],
 )
 @pytest.mark.parametrize("bytes_given", [{}, {"nbytes": 4 * KIB, "direction": "h2d"}])
@@ -173,13 +149,6 @@ def test_exceptions_of_the_callable_pass_unchanged(
         timed(fail, **bytes_given)
     assert caught.value is error
     assert testing.allocated() == []
-
-
-def test_further_positional_arguments_are_those_of_the_callable(engine: Engine) -> None:
-    got: list[tuple[int, int]] = []
-    found = measure(lambda *args: got.append(args), 1, 2, device="host", budget=0.05)
-    assert set(got) == {(1, 2)}
-    assert len(got) == 1 + WARM_CALLS + len(found.trials)
 
 
 async def a_coroutine() -> None:
@@ -203,8 +172,7 @@ def test_what_does_no_work_when_it_is_called_is_refused(engine: Engine, fn: Any)
 def test_invalid_trials_are_kept_and_do_not_count(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     verdicts = iter(["late"] * 5 + [""] * 100_000)
     monkeypatch.setattr(Bracket, "fault", property(lambda _: next(verdicts) or None))
-    found = with_a_time(lambda: time.sleep(0.001))
-    assert found.summary is not None
+    found = timed(lambda: time.sleep(0.001))
     late = [trial for trial in found.trials if trial.invalid == "late"]
     assert len(late) == 5 - 1 - WARM_CALLS
     assert found.summary.n == len(found.trials) - len(late)
@@ -217,12 +185,11 @@ def test_a_budget_too_short_for_one_trial_leaves_one(engine: Engine) -> None:
     assert found.gbps is not None
 
 
-def test_clocks_that_disagree_are_a_remark(engine: Engine) -> None:
-    assert _clock_remark(10e-3, 10.1e-3) is None
-    assert _clock_remark(5e-6, 12e-6) is None
-    remark = _clock_remark(10e-3, 11e-3)
-    assert remark is not None
-    assert remark.text == "the GPU's clock says 10.0 ms and the host's 11.0 ms for the same span"
+@pytest.mark.parametrize(
+    ("elapsed_s", "wall_s", "disagree"), [(10e-3, 10.1e-3, False), (5e-6, 12e-6, False), (10e-3, 11e-3, True)]
+)
+def test_clocks_that_disagree_are_a_remark(elapsed_s: float, wall_s: float, disagree: bool) -> None:
+    assert (_clock_remark(elapsed_s, wall_s) is not None) == disagree
 
 
 def test_a_failed_ceiling_leaves_the_time_without_a_share(engine: Engine) -> None:
@@ -274,9 +241,7 @@ def test_too_little_memory_for_the_ceiling_is_an_error_with_advice(engine: Engin
         ({"stream": "cuda:0"}, "str is not a stream"),
     ],
 )
-def test_invalid_arguments_are_refused_before_the_callable_runs(
-    engine: Engine, arguments: dict[str, Any], named: str
-) -> None:
+def test_invalid_arguments_are_refused_before_any_call(engine: Engine, arguments: dict[str, Any], named: str) -> None:
     calls: list[str] = []
     with pytest.raises(UsageError, match=f"^{named}"):
         timed(lambda: calls.append("call"), **arguments)
@@ -286,8 +251,7 @@ def test_invalid_arguments_are_refused_before_the_callable_runs(
 
 @pytest.mark.threads
 def test_threads_that_measure_at_once_take_turns(engine: Engine) -> None:
-    running = 0
-    most = 0
+    running = most = 0
     found: list[Measurement] = []
 
     def call() -> None:
@@ -297,14 +261,9 @@ def test_threads_that_measure_at_once_take_turns(engine: Engine) -> None:
         time.sleep(0.001)
         running -= 1
 
-    threads = [threading.Thread(target=lambda: found.append(timed(call, budget=0.1))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    assert len(found) == 4
-    assert most == 1
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: found.append(timed(call, budget=0.1)), range(4)))
+    assert (len(found), most) == (4, 1)
 
 
 def test_a_callable_may_measure_itself(engine: Engine) -> None:

@@ -8,35 +8,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from ceiling.copiers import CHOSEN
+from ceiling.troubles import CHOSEN
+from samples import known
 
-from pyxfer import Run, ceiling
+from pyxfer import Run, ceiling, errors
 from pyxfer._ceiling import resources as module
 from pyxfer._ceiling.resources import RunResources, StagedCopier
 from pyxfer._upload.tuning import ChosenSettings
-from pyxfer.errors import (
-    CancelledError,
-    CudaError,
-    CudaMemoryError,
-    CudaUnavailableError,
-    DeviceLostError,
-    DeviceTimeoutError,
-    MeasurementError,
-)
+from pyxfer.errors import CancelledError, CudaError, MeasurementError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
 KIB = 1024
-
-
-def test_a_copier_is_created_once_for_each_number_of_streams(engine: Engine) -> None:
-    resources = RunResources(engine, 0, 1.0)
-    assert resources.copier(1) is resources.copier(1)
-    assert resources.copier(2) is not resources.copier(1)
-    assert resources.close() == []
-    assert testing.allocated() == []
 
 
 def test_a_failed_release_is_reported_and_the_rest_is_released(engine: Engine) -> None:
@@ -68,31 +54,21 @@ def test_cancelling_ends_the_current_copy_and_later_ones(engine: Engine) -> None
     resources.close()
 
 
-def test_a_failed_copier_leaves_nothing_allocated(engine: Engine) -> None:
-    resources = RunResources(engine, 0, 1.0)
-    testing.fail("cuEventCreate", 5, 2)
-    with pytest.raises(CudaError, match="cuEventCreate failed"):
-        resources.copier(2)
-    assert testing.allocated() == []
-    assert resources.close() == []
-
-
 REFUSED = CudaError(1, "cudaErrorInvalidValue", "cudaMemcpyAsync", "here", "invalid argument", "")
 
 
-class Choosing:
-    """Replaces the search for settings; raises the given error, and counts its calls."""
+def choosing(patch: pytest.MonkeyPatch, made: ChosenSettings | BaseException) -> list[threading.Thread]:
+    """Replace the search for settings, which finds these or raises this error; the threads of its calls."""
+    threads: list[threading.Thread] = []
 
-    def __init__(self, patch: pytest.MonkeyPatch, made: ChosenSettings | BaseException) -> None:
-        self.made = made
-        self.threads: list[threading.Thread] = []
-        patch.setattr(module, "settings_for", self)
+    def choose(*_: object) -> ChosenSettings:
+        threads.append(threading.current_thread())
+        if isinstance(made, BaseException):
+            raise made
+        return made
 
-    def __call__(self, engine: Engine, device: int) -> ChosenSettings:
-        self.threads.append(threading.current_thread())
-        if isinstance(self.made, BaseException):
-            raise self.made
-        return self.made
+    patch.setattr(module, "settings_for", choose)
+    return threads
 
 
 def run(**changes: Any) -> Run:
@@ -109,30 +85,36 @@ def resources(engine: Engine) -> Iterator[RunResources]:
     assert testing.allocated() == []
 
 
+def test_a_copier_is_created_once_for_each_number_of_streams(resources: RunResources) -> None:
+    testing.fail("cuEventCreate", 5, 2)
+    with pytest.raises(CudaError, match="cuEventCreate failed"):
+        resources.copier(2)
+    assert testing.allocated() == []
+    assert resources.copier(1) is resources.copier(1)
+    assert resources.copier(2) is not resources.copier(1)
+
+
 def test_settings_are_chosen_once_in_the_calling_thread(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    choosing = Choosing(monkeypatch, ChosenSettings(CHOSEN.settings, "cached", "cached on a day"))
-    ring = run().ring.value
-    assert choosing.threads == [threading.current_thread()]
-    assert ring is not None
+    threads = choosing(monkeypatch, ChosenSettings(CHOSEN.settings, "cached", "cached on a day"))
+    ring = known(run().ring)
+    assert threads == [threading.current_thread()]
     assert (ring.threads, ring.source, ring.reason) == (2, "cached", "cached on a day")
 
 
 @pytest.mark.parametrize("changes", [{"mode": ("memcpy",)}, {"direction": ("both",)}])
-def test_without_staged_copies_no_settings_are_chosen(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
-) -> None:
-    choosing = Choosing(monkeypatch, CHOSEN)
+def test_plain_copies_need_no_ring(engine: Engine, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]) -> None:
+    threads = choosing(monkeypatch, CHOSEN)
     run(**changes)
-    assert choosing.threads == []
+    assert threads == []
 
 
 def test_problems_of_choosing_settings_are_remarks_of_the_run(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    Choosing(monkeypatch, ChosenSettings(CHOSEN.settings, "tuned", "tuned", None, ("the file is read-only",)))
+    choosing(monkeypatch, ChosenSettings(CHOSEN.settings, "tuned", "tuned", None, ("the file is read-only",)))
     assert [(each.code, each.text) for each in run().remarks] == [("ring", "the file is read-only")]
 
 
 def test_ctrl_c_while_settings_are_chosen_ends_the_run(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    Choosing(monkeypatch, KeyboardInterrupt())
+    choosing(monkeypatch, KeyboardInterrupt())
     saved: list[Run] = []
     ended = run(save_to=saved.append)
     assert ended.ended == "interrupted"
@@ -141,35 +123,31 @@ def test_ctrl_c_while_settings_are_chosen_ends_the_run(engine: Engine, monkeypat
 
 
 def test_an_error_of_the_search_affects_only_staged_rows(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    choosing = Choosing(monkeypatch, REFUSED)
+    threads = choosing(monkeypatch, REFUSED)
     measured = run()
     assert measured.ended == "complete"
     staged = [each for each in measured.measurements if each.mode == "staged"]
     assert {each.rate.reason for each in staged} == {str(REFUSED)} == {measured.ring.reason}
     assert all(each.gbps for each in measured.measurements if each.mode == "memcpy")
-    assert len(choosing.threads) == 1
+    assert len(threads) == 1
 
 
-@pytest.mark.parametrize("kind", [CudaUnavailableError, DeviceLostError])
-def test_a_device_lost_during_the_search_ends_the_run(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, kind: type[CudaError]
-) -> None:
-    Choosing(monkeypatch, kind(719, "cudaErrorLaunchFailure", "cudaMemcpyAsync", "here", "failed", ""))
+@pytest.mark.parametrize("kind", [errors.CudaUnavailableError, errors.DeviceLostError])
+def test_a_lost_device_ends_the_search(engine: Engine, monkeypatch: pytest.MonkeyPatch, kind: type[CudaError]) -> None:
+    choosing(monkeypatch, kind(719, "cudaErrorLaunchFailure", "cudaMemcpyAsync", "here", "failed", ""))
     with pytest.raises(kind):
         run()
     assert testing.allocated() == []
 
 
 def test_a_run_creates_and_frees_one_ring(resources: RunResources, monkeypatch: pytest.MonkeyPatch) -> None:
-    Choosing(monkeypatch, CHOSEN)
+    choosing(monkeypatch, CHOSEN)
     assert resources.staged_copier() is resources.staged_copier()
     assert resources.ring.value == resources.staged_copier().made
-    assert resources.close() == []
-    assert testing.allocated() == []
 
 
 def test_a_failed_ring_is_not_created_again(resources: RunResources, monkeypatch: pytest.MonkeyPatch) -> None:
-    Choosing(monkeypatch, CHOSEN)
+    choosing(monkeypatch, CHOSEN)
     testing.fail("cudaHostAlloc", 1, 2)
     reasons = []
     for _ in range(3):
@@ -205,42 +183,39 @@ def test_moved_bytes_arrive_and_the_bracket_has_all_times(engine: Engine, memory
     assert staged_copier.moved == 2
 
 
-def test_a_device_that_stops_answering_is_a_timeout(engine: Engine, memory: tuple[int, int]) -> None:
-    staged_copier = StagedCopier(engine, 0, CHOSEN, 0.2)
+@pytest.fixture
+def stuck(engine: Engine, memory: tuple[int, int]) -> Iterator[StagedCopier]:
+    """Its first copy is not done before the end of the test, and before the memory is freed."""
+    made = StagedCopier(engine, 0, CHOSEN, 30.0)
     testing.stall("cudaMemcpyAsync", 1, 60)
-    with pytest.raises(DeviceTimeoutError, match=r"did not finish a staged copy within 0\.2 s.*look at nvidia-smi"):
-        staged_copier.move("h2d", *memory, NBYTES)
-    with pytest.raises(DeviceTimeoutError):
-        staged_copier.close()
+    yield made
     testing.release_stalls()
-    staged_copier.close()
+    made.close()
     engine.take_cleanup_failures()
+
+
+def test_a_device_that_stops_answering_is_a_timeout(stuck: StagedCopier, memory: tuple[int, int]) -> None:
+    stuck._watch.patience_s = 0.2
+    with pytest.raises(errors.DeviceTimeoutError, match=r"not finish a staged copy within 0\.2 s.*look at nvidia-smi"):
+        stuck.move("h2d", *memory, NBYTES)
+    with pytest.raises(errors.DeviceTimeoutError):
+        stuck.close()
 
 
 @pytest.mark.threads
 @pytest.mark.parametrize("direction", ["h2d", "d2h"])
-def test_a_transfer_under_way_can_be_cancelled(engine: Engine, memory: tuple[int, int], direction: Any) -> None:
-    staged_copier = StagedCopier(engine, 0, CHOSEN, 30.0)
-    testing.stall("cudaMemcpyAsync", 1, 60)
-    timer = threading.Timer(0.05, staged_copier.cancel)
+def test_a_transfer_under_way_can_be_cancelled(stuck: StagedCopier, memory: tuple[int, int], direction: Any) -> None:
+    timer = threading.Timer(0.05, stuck.cancel)
     timer.start()
     with pytest.raises(CancelledError):
-        staged_copier.move(direction, *memory, NBYTES)
+        stuck.move(direction, *memory, NBYTES)
     timer.join()
-    testing.release_stalls()
-    staged_copier.close()
-    engine.take_cleanup_failures()
 
 
-def test_a_transfer_after_the_cancellation_does_not_hang(engine: Engine, memory: tuple[int, int]) -> None:
-    staged_copier = StagedCopier(engine, 0, CHOSEN, 30.0)
-    staged_copier.cancel()
-    testing.stall("cudaMemcpyAsync", 1, 60)
+def test_a_transfer_after_the_cancellation_does_not_hang(stuck: StagedCopier, memory: tuple[int, int]) -> None:
+    stuck.cancel()
     with pytest.raises(CancelledError):
-        staged_copier.move("h2d", *memory, NBYTES)
-    testing.release_stalls()
-    staged_copier.close()
-    engine.take_cleanup_failures()
+        stuck.move("h2d", *memory, NBYTES)
 
 
 @pytest.mark.parametrize("call", ["cudaHostAlloc", "cudaStreamCreateWithFlags", "cuEventCreate"])
@@ -250,16 +225,14 @@ def test_a_failed_ring_leaves_nothing_allocated(engine: Engine, call: str) -> No
     for nth in range(1, made + 1):
         testing.reset()
         testing.fail(call, nth, 2)
-        with pytest.raises(CudaMemoryError, match=f"{call} failed"):
+        with pytest.raises(errors.CudaMemoryError, match=f"{call} failed"):
             StagedCopier(engine, 0, CHOSEN, 30.0)
         assert testing.allocated() == []
 
 
 def test_a_failed_thread_start_names_the_limit_to_raise(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
-
-    monkeypatch.setattr(module, "make_ring", refuse)
+    failing = Mock(side_effect=OSError(errno.EAGAIN, "Resource temporarily unavailable"))
+    monkeypatch.setattr(module, "make_ring", failing)
     with pytest.raises(MeasurementError, match=r"temporarily unavailable.*ulimit -u.* has 2 threads"):
         StagedCopier(engine, 0, CHOSEN, 30.0)
 

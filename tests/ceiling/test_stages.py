@@ -20,7 +20,6 @@ from pyxfer._ceiling.subjects import RawCopies
 from pyxfer._document.machines import Environment, Fact
 from pyxfer._document.runs import LEFT_OUT, NOT_ASKED, UNTRACED, Tracing
 from pyxfer._measure.run import SaveNowAndThen
-from pyxfer._measure.sampler import Progress
 from pyxfer.errors import CancelledError, MeasurementError
 from pyxfer.native import Engine
 
@@ -65,22 +64,16 @@ class Measured:
         self.events: list[str] = []
         self.tracing: list[Fact[Tracing]] = []
         self.resources = RunResources(engine, 0, 1.0)
-        request = make_request(
-            *("host", ["h2d"], ["pinned"], ["auto"], [KIB]),
-            fresh=False,
-            precision=0.5,
-            budget=0.1,
-            seed=1,
-            trace=trace,
-            complete=complete,
-        )
+        asked: dict[str, Any] = {"fresh": False, "precision": 0.5, "budget": 0.1, "seed": 1}
+        plans = ("host", ["h2d"], ["pinned"], ["auto"], [KIB])
+        request = make_request(*plans, **asked, trace=trace, complete=complete)
         self.stages = Stages(
             resources=self.resources,
             limits=request,
             items=items,
             prepare_item=self.prepare_item,
-            on_progress=self.report,
-            save=self.save,
+            on_progress=lambda progress: self.events.append(progress.phase),
+            save=lambda: self.events.append("saved"),
             on_tracing=self.tracing.append,
         )
 
@@ -88,11 +81,10 @@ class Measured:
         self.prepared.append(number)
         item.subject = Timed(f"{item.nbytes}", self.clock, log=self.log)
 
-    def report(self, progress: Progress) -> None:
-        self.events.append(progress.phase)
-
-    def save(self) -> None:
-        self.events.append("saved")
+    def run(self, left_s: float = 0.0) -> None:
+        """Prepare, and measure for this long."""
+        self.stages.prepare()
+        self.stages.measure(time.perf_counter() + left_s)
 
 
 def items_of(*sizes: int, unavailable: str | None = None) -> list[Item[CopyPlan]]:
@@ -102,8 +94,7 @@ def items_of(*sizes: int, unavailable: str | None = None) -> list[Item[CopyPlan]
 def test_groups_run_in_the_order_of_their_keys(engine: Engine) -> None:
     items = items_of(4 * KIB, KIB, 2 * KIB)
     measured = Measured(engine, items)
-    measured.stages.prepare()
-    measured.stages.measure(time.perf_counter())
+    measured.run()
     assert [key for _, key in measured.log[:3]] == ["1024", "2048", "4096"]
     assert [len(item.trials("h2d")) for item in items] == [6, 6, 6]
 
@@ -127,8 +118,7 @@ def test_a_complete_run_prepares_everything(engine: Engine) -> None:
 def test_an_unavailable_item_is_not_prepared_and_has_no_trials(engine: Engine) -> None:
     items = [*items_of(KIB), *items_of(2 * KIB, unavailable="not here")]
     measured = Measured(engine, items)
-    measured.stages.prepare()
-    measured.stages.measure(time.perf_counter())
+    measured.run()
     assert measured.prepared == [0]
     assert items[1].series is None
 
@@ -145,15 +135,13 @@ def test_rows_are_saved_between_rounds(engine: Engine, monkeypatch: pytest.Monke
     monkeypatch.setattr(SaveNowAndThen, "EVERY_S", 0.0)
     monkeypatch.setattr(SaveNowAndThen, "SHARE", math.inf)
     measured = Measured(engine, items_of(KIB))
-    measured.stages.prepare()
-    measured.stages.measure(time.perf_counter())
+    measured.run()
     assert measured.events.count("saved") == 6
 
 
 def test_rows_are_saved_before_tracing(engine: Engine) -> None:
     measured = Measured(engine, items_of(KIB, unavailable="not here"), trace=True)
-    measured.stages.prepare()
-    measured.stages.measure(time.perf_counter() + 0.01)
+    measured.run(0.01)
     assert measured.events.count("saved") == 1
     assert measured.events.index("saved") < measured.events.index("tracing")
     assert len(measured.tracing) == 1
@@ -162,8 +150,7 @@ def test_rows_are_saved_before_tracing(engine: Engine) -> None:
 def test_without_tracing_every_item_has_the_reason(engine: Engine) -> None:
     items = items_of(KIB)
     measured = Measured(engine, items)
-    measured.stages.prepare()
-    measured.stages.measure(time.perf_counter())
+    measured.run()
     assert "saved" not in measured.events
     assert [tracing.reason for tracing in measured.tracing] == [NOT_ASKED]
     assert items[0].evidence["h2d"].missing == NOT_ASKED
@@ -173,8 +160,7 @@ def test_sizes_that_are_not_traced_have_the_reason(engine: Engine) -> None:
     items = [*items_of(KIB), *items_of(2 * KIB, unavailable="not here")]
     measured = Measured(engine, items, trace=True)
     measured.stages.traced_sizes = {2 * KIB}
-    measured.stages.prepare()
-    measured.stages.measure(time.perf_counter() + 0.01)
+    measured.run(0.01)
     assert items[0].evidence["h2d"].missing == NOT_ASKED
     assert items[1].evidence["h2d"].missing != NOT_ASKED
 
@@ -182,8 +168,7 @@ def test_sizes_that_are_not_traced_have_the_reason(engine: Engine) -> None:
 def test_after_its_latest_time_a_run_traces_nothing(engine: Engine) -> None:
     items = items_of(KIB)
     measured = Measured(engine, items, trace=True)
-    measured.stages.prepare()
-    measured.stages.measure(time.perf_counter() - MEASURING_S - 1)
+    measured.run(-MEASURING_S - 1)
     assert len(items[0].trials("h2d")) == 1
     assert items[0].evidence["h2d"].missing == UNTRACED
 

@@ -1,4 +1,4 @@
-"""Runs into trouble: failing calls, and programs that Ctrl-C ends."""
+"""Runs into trouble: failing calls, and programs that Ctrl-C ends. The settings of a small ring."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyxfer import Run, ceiling
+from pyxfer import ceiling
 from pyxfer._measure.sampler import Progress
+from pyxfer._upload.settings import RingSettings
+from pyxfer._upload.tuning import ChosenSettings
 from pyxfer.errors import CleanupWarning, PyxferError
 
 KIB = 1024
+CHOSEN = ChosenSettings(
+    RingSettings(threads=2, chunk_bytes=32 << 10, slots=2, fill="plain", spin_us=0), "given", "by a test"
+)
 # Half of the time that each interrupted program takes without the interrupt.
 SOON_S = 30.0
 # No more than the trials that every row has.
@@ -28,7 +33,7 @@ BRIEF_S = 0.05
 class Ended:
     """How a run ended, and its messages."""
 
-    run: Run | None
+    run: Any
     error: PyxferError | None
     warned: list[str]
 

@@ -10,8 +10,7 @@ import pytest
 from baseline.link_processes import make_process, make_processes, shared_uplink
 from command_line import pyxfer
 from in_process import Command
-from links.conftest import Measure, measure, share_uplinks
-from links.wiring import Host
+from links.conftest import Host, Measure, measure, share_uplinks
 from samples import make_run
 
 from pyxfer._baseline import measure as measuring

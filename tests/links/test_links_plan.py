@@ -9,27 +9,13 @@ from typing import Any
 import pytest
 
 from pyxfer._document.links import GROUPS, HOST_END
-from pyxfer._links.plan import (
-    HOST_BYTES,
-    INTERPRETED_BYTES,
-    PEER_BYTES,
-    LinksRequest,
-    latencies,
-    make_request,
-    traffics,
-)
+from pyxfer._links import plan as links_plan
+from pyxfer._links.plan import LinksRequest, latencies, make_request, traffics
 from pyxfer.errors import UsageError
 
 
 def request(groups: Any = GROUPS, **changes: Any) -> LinksRequest:
-    settings: dict[str, Any] = {
-        "devices": None,
-        "engines": ("ce", "sm"),
-        "size": None,
-        "precision": 0.005,
-        "budget": None,
-        "seed": 1,
-    }
+    settings = {"devices": None, "engines": ("ce", "sm"), "size": None, "precision": 0.005, "budget": None, "seed": 1}
     return make_request(groups=groups, **{**settings, **changes})
 
 
@@ -60,10 +46,6 @@ def test_more_gpus_have_patterns_and_an_interference_map() -> None:
     assert found["together", "beside-h2d", "sm"] == 0
 
 
-def test_one_gpu_has_no_pairs_and_nothing_together() -> None:
-    assert {group for group, _, _ in cases(1)} == {"host", "local"}
-
-
 def test_a_brief_request_has_few_rows_that_show_every_gpu_and_both_ways_of_it() -> None:
     brief = replace(request(("together",)), brief=True)
     eight = traffics(brief, range(8), range(2))
@@ -88,7 +70,8 @@ def test_above_sixteen_gpus_pairs_are_a_sample() -> None:
     assert found["pairs", "all-pairs", "ce"] == 0
 
 
-def test_together_brings_the_copies_alone_that_it_is_compared_with() -> None:
+def test_one_gpu_has_no_pairs_and_together_brings_the_copies_alone_that_it_is_compared_with() -> None:
+    assert {group for group, _, _ in cases(1)} == {"host", "local"}
     assert {group for group, _, _ in cases(2, "together")} == {"host", "together"}
 
 
@@ -117,9 +100,9 @@ def test_latencies_are_of_host_peers_and_the_gpu_itself_under_each_load() -> Non
 
 
 def test_the_budget_grows_with_the_gpus_and_the_size_replaces_both_defaults() -> None:
-    assert [request().budget_of(count) for count in (1, 2, 8)] == [15.0, 30.0, 120.0]
-    assert request(budget="9s").budget_of(8) == 9.0
-    assert (request().host_bytes, request().peer_bytes) == (HOST_BYTES, PEER_BYTES)
+    assert [request().parameters(range(count)).budget_s for count in (1, 2, 8)] == [15.0, 30.0, 120.0]
+    assert request(budget="9s").parameters(range(8)).budget_s == 9.0
+    assert (request().host_bytes, request().peer_bytes) == (links_plan.HOST_BYTES, links_plan.PEER_BYTES)
     assert request(size="1MiB").host_bytes == request(size="1MiB").peer_bytes == 1 << 20
     assert request(devices="0, 1").devices == ("0", "1")
     assert request(devices=3).devices == (3,)
@@ -131,7 +114,7 @@ def test_copies_are_small_where_kernels_are_interpreted_unless_their_size_is_giv
         fitted = asked.fitted(1 << 40, 2, interpreted=True)
         return {fitted.host_bytes, fitted.peer_bytes, fitted.local_bytes}
 
-    assert sizes(request()) == {INTERPRETED_BYTES}
+    assert sizes(request()) == {links_plan.INTERPRETED_BYTES}
     assert sizes(request(size="4MiB")) == {4 << 20}
 
 
@@ -152,22 +135,13 @@ def test_a_group_may_be_named_by_a_test_case_of_nvbandwidth(case: str, group: st
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("name", "value"),
     [
-        {"groups": "everything"},
-        {"groups": ""},
-        {"engines": "tma"},
-        {"size": "1MiB,2MiB"},
-        {"size": "1000"},
-        {"size": "4KiB"},
-        {"precision": 0},
-        {"budget": -1},
-        {"seed": -1},
-        {"devices": ""},
-        {"devices": "0,"},
-        {"devices": ()},
+        *[("groups", "everything"), ("groups", ""), ("engines", "tma"), ("precision", 0), ("budget", -1), ("seed", -1)],
+        *[("size", "1MiB,2MiB"), ("size", "1000"), ("size", "4KiB")],
+        *[("devices", ""), ("devices", "0,"), ("devices", ())],
     ],
 )
-def test_invalid_arguments_are_refused(changes: dict[str, Any]) -> None:
+def test_invalid_arguments_are_refused(name: str, value: object) -> None:
     with pytest.raises(UsageError):
-        request(**changes)
+        request(**{name: value})

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from links.wiring import LINK, NVLINK, Host
+from links.conftest import LINK, NVLINK, Host
 from numpy.typing import NDArray
 
 from pyxfer._document.links import HOST_END, LatencyTrial
@@ -39,15 +39,10 @@ def steady(start: float, each: float, count: int, pause: float = 0.0, **more: An
     return Flow(times(*begins), times(*(begin + each for begin in begins)), **more)
 
 
-def test_queued_items_are_one_busy_stretch() -> None:
+def test_queued_items_are_one_busy_stretch_and_a_long_pause_divides_it() -> None:
     flow = steady(5, 2.0, 10, pause=0.01)
-    found = traffic.busy(flow.begin_ns, flow.end_ns)
-    assert found.tolist() == [[5 * MS, int(flow.end_ns[-1])]]
-
-
-def test_a_long_pause_divides_a_busy_stretch() -> None:
-    found = traffic.busy(times(0, 1, 5), times(1, 2, 6))
-    assert found.tolist() == [[0, 2 * MS], [5 * MS, 6 * MS]]
+    assert traffic.busy(flow.begin_ns, flow.end_ns).tolist() == [[5 * MS, int(flow.end_ns[-1])]]
+    assert traffic.busy(times(0, 1, 5), times(1, 2, 6)).tolist() == [[0, 2 * MS], [5 * MS, 6 * MS]]
 
 
 @pytest.mark.parametrize(
@@ -58,15 +53,11 @@ def test_a_long_pause_divides_a_busy_stretch() -> None:
         ([(0, 10), (2, 8)], 0.6),
         ([(0, 10), (10, 20)], 0.0),
         ([(0, 10), (0, 10), (0, 5)], 0.5),
+        ([(0, 4, 6, 10), (0, 10)], 0.8),
     ],
 )
-def test_the_overlap_is_the_intersection_over_the_union(flows: list[tuple[int, int]], overlap: float) -> None:
-    assert traffic.overlap([times(*flow).reshape(1, 2) for flow in flows]) == pytest.approx(overlap)
-
-
-def test_a_pause_of_one_flow_lowers_the_overlap() -> None:
-    paused = times(0, 4, 6, 10).reshape(2, 2)
-    assert traffic.overlap([paused, times(0, 10).reshape(1, 2)]) == pytest.approx(0.8)
+def test_the_overlap_is_the_intersection_over_the_union(flows: list[tuple[int, ...]], overlap: float) -> None:
+    assert traffic.overlap([times(*flow).reshape(-1, 2) for flow in flows]) == pytest.approx(overlap)
 
 
 def test_bytes_count_in_proportion_at_the_ends_of_the_common_interval() -> None:
@@ -123,13 +114,8 @@ def test_the_rates_of_flows_at_random_are_found(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("item_s", "seconds"), [(0.001, 0.02), (0.005, 0.06), (0.02, 0.1), (0.1, 0.3), (0.9, 2.0)])
-def test_a_trial_of_one_flow_is_long_against_its_items_but_not_longer_than_needed(
-    item_s: float, seconds: float
-) -> None:
+def test_a_trial_is_long_against_its_items_or_the_time_in_which_they_stop(item_s: float, seconds: float) -> None:
     assert traffic.trial_seconds([item_s], 4) == pytest.approx(seconds)
-
-
-def test_a_trial_of_several_flows_is_long_against_the_time_in_which_they_stop() -> None:
     assert traffic.trial_seconds([0.001, 0.003], 2) == pytest.approx(2 * 0.003 / 0.03)
 
 
@@ -233,7 +219,6 @@ def test_trials_that_do_not_count_have_the_reason() -> None:
 
 
 SEEDS = range(100)
-
 TWO = [((0, 1, 2, 3), LINK), ((4, 5, 6, 7), LINK)]
 
 FOUR = [((0, 1), 1.5 * LINK), ((2, 3), 1.5 * LINK), ((4, 5), 1.5 * LINK), ((6, 7), 1.5 * LINK)]
@@ -287,9 +272,11 @@ def test_two_gpus_that_share_are_a_group() -> None:
     assert sharing.groups_of(sharing.losses(alone, {(0, 1): [55.0, 56.0, 54.0] * 2})) == [(0, 1)]
 
 
-def test_a_loss_without_interest_names_no_group() -> None:
+def test_a_loss_without_interest_and_too_few_rounds_name_nothing() -> None:
     alone = dict.fromkeys((0, 1, 2), [50.0] * 6)
     assert sharing.groups_of(sharing.losses(alone, {(0, 1): [97.0] * 6, (0, 2): [100.0] * 6})) == []
+    assert sharing.losses({0: [50.0] * 9, 1: [50.0] * 9}, {(0, 1): [50.0] * 5}) == {}
+    assert sharing.slow_links({(0, 1): [1.0] * 6, (1, 0): [9.0] * 6}) == {}
 
 
 def test_one_pair_by_chance_does_not_join_two_groups() -> None:
@@ -300,11 +287,6 @@ def test_one_pair_by_chance_does_not_join_two_groups() -> None:
         for one, other in sharing.pairs_to_measure(range(8), 0)
     }
     assert sharing.groups_of(pairs) == groups
-
-
-def test_too_few_rounds_name_nothing() -> None:
-    assert sharing.losses({0: [50.0] * 9, 1: [50.0] * 9}, {(0, 1): [50.0] * 5}) == {}
-    assert sharing.slow_links({(0, 1): [1.0] * 6, (1, 0): [9.0] * 6}) == {}
 
 
 def test_links_of_which_most_are_slow_have_no_usual_rate() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 from measure.fakes import Clock
@@ -41,15 +42,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def around_a_sleep(bracket: Bracket) -> None:
+def elapsed_around_a_sleep(bracket: Bracket) -> float:
     bracket.begin()
     time.sleep(SLEEP_S)
     bracket.returned()
     bracket.end()
-
-
-def elapsed_around_a_sleep(bracket: Bracket) -> float:
-    around_a_sleep(bracket)
     return bracket.elapsed_s
 
 
@@ -93,7 +90,7 @@ def test_a_drained_bracket_includes_queued_work(engine: Engine) -> None:
 def test_a_late_first_event_is_a_fault_of_a_drained_bracket(engine: Engine) -> None:
     with closing(Bracket(engine, 0)) as bracket:
         testing.stall("cuEventRecord", 1, 0.1)
-        around_a_sleep(bracket)
+        elapsed_around_a_sleep(bracket)
         assert bracket.fault == "the device stamped the first event late"
 
 
@@ -166,25 +163,10 @@ class CudaCore:
         return 0, ADDRESS
 
 
-class Torch:
-    """The interface of `torch.cuda.Stream`."""
-
-    cuda_stream = ADDRESS
-
-
-class CuPy:
-    """The interface of `cupy.cuda.Stream`."""
-
-    ptr = ADDRESS
-
-
-class Flag:
-    """An attribute with a known name that is not a handle."""
-
-    ptr = True
-
-
-@pytest.mark.parametrize("stream", [ADDRESS, CudaCore(), Torch(), CuPy()])
+# Also the interfaces of `torch.cuda.Stream` and of `cupy.cuda.Stream`.
+@pytest.mark.parametrize(
+    "stream", [ADDRESS, CudaCore(), SimpleNamespace(cuda_stream=ADDRESS), SimpleNamespace(ptr=ADDRESS)]
+)
 def test_the_handle_of_every_known_stream_is_found(stream: object) -> None:
     assert stream_handle(stream) == ADDRESS
 
@@ -194,7 +176,8 @@ def test_the_engines_stream_is_known(engine: Engine) -> None:
         assert stream_handle(stream) == stream.handle != 0
 
 
-@pytest.mark.parametrize("stream", ["0", 1.5, None, True, object(), Flag(), []])
+# The last has an attribute with a known name that is not a handle.
+@pytest.mark.parametrize("stream", ["0", 1.5, None, True, object(), [], SimpleNamespace(ptr=True)])
 def test_an_object_that_is_not_a_stream_is_refused(stream: object) -> None:
     with pytest.raises(UsageError, match=rf"{type(stream).__name__} is not a stream: give an integer handle"):
         stream_handle(stream)

@@ -48,12 +48,8 @@ def test_a_copy_is_recorded_with_times_on_the_hosts_clock(engine: Engine, memory
         capture = collector.take()
     assert capture.records.dtype == RECORD
     (copy,) = capture.of(Kind.COPY)
-    assert (copy["nbytes"], copy["way"], copy["source"], copy["target"]) == (
-        NBYTES,
-        CopyKind.H2D,
-        kind,
-        MemoryKind.DEVICE,
-    )
+    ends = copy["way"], copy["source"], copy["target"]
+    assert (copy["nbytes"], *ends) == (NBYTES, CopyKind.H2D, kind, MemoryKind.DEVICE)
     slack = capture.clock.error_ns
     assert begun - slack <= copy["start_ns"] < copy["end_ns"] <= ended + slack
     calls = [call for call in capture.of(Kind.CALL) if call["correlation"] == copy["correlation"]]
@@ -97,16 +93,13 @@ def recorder(engine: Engine) -> Iterator[TrialRecorder]:
         yield made
 
 
-def test_work_before_begin_is_in_no_capture(engine: Engine, recorder: TrialRecorder) -> None:
+def test_neither_earlier_work_nor_the_recorders_copy_is_in_a_capture(engine: Engine, recorder: TrialRecorder) -> None:
     copy_once(engine)
     recorder.begin()
     copy_once(engine)
     capture = recorder.take()
     assert capture.of(Kind.COPY)["nbytes"].tolist() == [NBYTES]
     assert {capture.name(call) for call in capture.of(Kind.CALL)} >= {"cudaMemcpy"}
-
-
-def test_the_recorders_copy_is_in_no_capture(recorder: TrialRecorder) -> None:
     recorder.begin()
     assert not len(recorder.take().of(Kind.COPY))
 
@@ -183,30 +176,22 @@ def test_after_the_latest_time_nothing_is_traced(engine: Engine) -> None:
     assert (plain.made, explained.made) == (0, 0)
 
 
-def test_an_explained_row_is_traced_until_a_trial_is_near_the_median(engine: Engine) -> None:
-    plain, explained = Row(), Row(near_after=31)
+@pytest.mark.parametrize(
+    ("near_after", "fails_at", "made"),
+    [
+        (31, None, 31),
+        (1, None, traced_trials.TRIALS * traced_trials.EXPLAINED_TRIALS),
+        (10**9, None, traced_trials.MAX_EXPLAINED_TRIALS),
+        (10**9, 20, 20),
+    ],
+)
+def test_an_explained_row_is_traced_until_a_trial_is_near_the_median_or_fails(
+    engine: Engine, near_after: int, fails_at: int | None, made: int
+) -> None:
+    plain, explained = Row(), Row(near_after, fails_at=fails_at)
     traced(engine, plain, explained)
-    assert (plain.made, explained.made) == (traced_trials.TRIALS, 31)
-
-
-def test_a_row_with_a_near_trial_is_not_traced_further(engine: Engine) -> None:
-    explained = Row(near_after=1)
-    traced(engine, explained)
-    assert explained.made == traced_trials.TRIALS * traced_trials.EXPLAINED_TRIALS
-
-
-def test_the_search_has_a_largest_number_of_trials(engine: Engine) -> None:
-    explained = Row(near_after=10**9)
-    traced(engine, explained)
-    assert explained.made == traced_trials.MAX_EXPLAINED_TRIALS
-    assert explained.given_up == []
-
-
-def test_the_search_ends_when_a_trial_fails(engine: Engine) -> None:
-    explained = Row(near_after=10**9, fails_at=20)
-    traced(engine, explained)
-    assert explained.made == 20
-    assert explained.given_up == ["its traced trial failed: made to fail"]
+    assert (plain.made, explained.made) == (traced_trials.TRIALS, made)
+    assert explained.given_up == (["its traced trial failed: made to fail"] if fails_at else [])
 
 
 def test_the_search_ends_when_the_run_is_cancelled(engine: Engine) -> None:
@@ -233,7 +218,8 @@ def faults():
 faults()
 before = faults()
 collector = Collector(load("host"))
-collector.start()
+running = collector.running()
+running.__enter__()
 for _ in range(3):
     collector.take()
 collector.close()
@@ -275,8 +261,9 @@ def install_wheels(root: Path, monkeypatch: pytest.MonkeyPatch, *files: tuple[st
     return [library(root / package / "lib", name) for package, name in files]
 
 
-def test_without_files_there_are_only_names_for_the_loader() -> None:
-    assert candidates(13000) == ("libcupti.so.13", "libcupti.so.12")
+def test_without_files_or_a_readable_map_there_are_only_names_for_the_loader(tmp_path: Path) -> None:
+    assert candidates(13000) == SONAMES == ("libcupti.so.13", "libcupti.so.12")
+    (tmp_path / "maps").unlink()
     assert candidates(12090) == ("libcupti.so.12", "libcupti.so.13")
 
 
@@ -329,8 +316,3 @@ def test_a_library_with_several_names_is_tried_once(tmp_path: Path) -> None:
     first, *others = candidates(13000)
     assert (Path(first).name, Path(first).resolve()) == ("libcupti.so.13", folder / "libcupti.so.2025.1.1")
     assert tuple(others) == SONAMES
-
-
-def test_an_unreadable_maps_file_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libraries, "MAPS", tmp_path / "none")
-    assert candidates(13000) == SONAMES

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
-from pyxfer._watch.options import WatchOptions
+from pyxfer._watch.options import Target, WatchOptions
 from pyxfer._watch.session import Session
 from pyxfer._watch.window import Window
 from pyxfer.native import load
@@ -62,3 +63,24 @@ def window_of(watched: Session) -> Window:
     """The window of a session, which must have closed."""
     assert watched.window is not None, "the window has not closed"
     return watched.window
+
+
+def target_of(watched: Session) -> Target:
+    assert watched.target is not None
+    return watched.target
+
+
+def take(watched: Session, steps: int = 1) -> None:
+    """Steps in which nothing happens."""
+    for _ in range(steps):
+        with watched.steps.step():
+            pass
+
+
+def in_threads(*works: Callable[[], object]) -> None:
+    """Each in a thread of its own, at the same time, until they have ended."""
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import make_environment
-from watch.windows import MACHINE, MIB, Flat, Script, activity_of, analysed, make_window, steps_at
+from watch.windows import D2H, H2D, MACHINE, MIB, Flat, Script, activity_of, analysed, make_window, steps_at
 
 import pyxfer
 from pyxfer._document.watches import Advice, StepFinder, Watched
 from pyxfer._trace.records import CopyKind
 from pyxfer._watch.analysis import Machine, analyse
-from pyxfer._watch.framework_calls import CALLS, Calls, calls_of, framework_in_use
+from pyxfer._watch.framework_calls import CALLS, calls_of, framework_in_use
 
 SENT = 10_000_000
 
@@ -28,9 +28,7 @@ def training(made: float, sent: float, computed: float, pageable: bool = True, t
     script, time = Script(), 0.0
     for _ in range(turns):
         time += made
-        script.copy(
-            CopyKind.H2D, time, time + sent, nbytes=SENT, pageable=pageable, call=("cudaMemcpyAsync", time, time + sent)
-        )
+        script.copy(H2D, time, time + sent, nbytes=SENT, pageable=pageable, call=("cudaMemcpyAsync", time, time + sent))
         time += sent
         script.kernel(time, time + computed)
         script.call("cudaStreamSynchronize", time, time + computed)
@@ -39,11 +37,7 @@ def training(made: float, sent: float, computed: float, pageable: bool = True, t
 
 
 def advice_for(
-    script: Script,
-    length: float,
-    made: float | None = None,
-    gbps: float | None = 50.0,
-    machine: Machine = MACHINE,
+    script: Script, length: float, made: float | None = None, gbps: float | None = 50.0, machine: Machine = MACHINE
 ) -> dict[str, Advice]:
     """By code; with `made`, for a loop of four steps whose inputs take this long."""
     step = length / 4
@@ -80,9 +74,7 @@ def test_a_slow_input_is_shared_by_at_most_the_spare_processors(cpus: int, maker
 
 
 def test_a_step_that_only_makes_its_input_is_shared_by_the_spare_processors() -> None:
-    script = Script()
-    script.kernel(-20, -10)
-    found = advice_for(script, 4 * 15_000, made=15_000)["prefetch"]
+    found = advice_for(Script().kernel(-20, -10), 4 * 15_000, made=15_000)["prefetch"]
     assert found.predicted_s == pytest.approx(1000e-6)
 
 
@@ -90,7 +82,7 @@ def test_a_prefetched_step_does_not_send_pageable_memory_itself() -> None:
     script = Script()
     for begin in range(0, 20_000, 5000):
         call = ("cudaMemcpyAsync", begin + 1000, begin + 2000)
-        script.copy(CopyKind.H2D, begin + 1700, begin + 2000, nbytes=SENT, pageable=True, call=call)
+        script.copy(H2D, begin + 1700, begin + 2000, nbytes=SENT, pageable=True, call=call)
         script.kernel(begin + 2000, begin + 5000)
     found = advice_for(script, 20_000, made=1000)["pin-and-prefetch"]
     assert found.predicted_s == pytest.approx(3000e-6)
@@ -99,12 +91,9 @@ def test_a_prefetched_step_does_not_send_pageable_memory_itself() -> None:
     )
 
 
-def test_a_prefetched_step_is_not_shorter_than_its_copies_at_the_ceiling() -> None:
+def test_a_prefetched_step_is_not_shorter_than_its_copies_at_the_ceiling_or_without_one_as_now() -> None:
     script, length = training(made=100, sent=4000, computed=500)
     assert advice_for(script, length, made=100, gbps=5.0)["pin-and-prefetch"].predicted_s == pytest.approx(2000e-6)
-
-
-def test_without_a_ceiling_copies_are_predicted_to_take_as_long_as_now() -> None:
     script, length = training(made=1000, sent=3500, computed=3000)
     found = advice_for(script, length, made=1000, gbps=None)["pin-and-prefetch"]
     assert found.predicted_s == pytest.approx(3500e-6)
@@ -121,7 +110,7 @@ def test_pinning_gains_the_difference_to_the_ceiling() -> None:
     )
 
 
-@pytest.mark.parametrize(("slow", "fast"), [(CopyKind.H2D, CopyKind.D2H), (CopyKind.D2H, CopyKind.H2D)])
+@pytest.mark.parametrize(("slow", "fast"), [(H2D, D2H), (D2H, H2D)])
 def test_copies_faster_than_the_ceiling_do_not_reduce_what_pinning_gains(slow: CopyKind, fast: CopyKind) -> None:
     script = Script()
     for begin in range(0, 20_000, 5000):
@@ -170,8 +159,8 @@ def test_copies_that_kernels_hide_already_take_room_from_a_second_stream() -> No
     script, length = training(made=0, sent=3000, computed=1000, pageable=False)
     for turn in range(4):
         begin = 4000 * turn + 3000
-        script.copy(CopyKind.H2D, begin, begin + 400, stream=8)
-        script.copy(CopyKind.D2H, begin + 400, begin + 700, stream=9)
+        script.copy(H2D, begin, begin + 400, stream=8)
+        script.copy(D2H, begin + 400, begin + 700, stream=9)
     assert advice_for(script, length, made=0)["second-stream"].gain_s == pytest.approx(300e-6)
 
 
@@ -180,12 +169,12 @@ def offloading(sizes: list[int], returned: list[int]) -> dict[str, Advice]:
     script, time = Script(), 0.0
     for _ in range(4):
         for nbytes in sizes:
-            script.copy(CopyKind.H2D, time, time + 100, nbytes=nbytes)
+            script.copy(H2D, time, time + 100, nbytes=nbytes)
             time += 100
         script.kernel(time, time + 3000)
         time += 3000
         for nbytes in returned:
-            script.copy(CopyKind.D2H, time, time + 50, nbytes=nbytes)
+            script.copy(D2H, time, time + 50, nbytes=nbytes)
             time += 50
     return advice_for(script, time, made=0)
 
@@ -216,14 +205,11 @@ def test_copies_that_may_be_input_and_results_are_no_offloading(sizes: list[int]
     assert "keep-on-device" not in offloading(sizes, returned)
 
 
-def test_advice_is_sorted_by_gain() -> None:
+def test_advice_is_sorted_by_gain_and_left_out_if_it_gains_less_than_two_percent() -> None:
     script, length = training(made=1000, sent=1000, computed=3000)
     gains = [row.gain_s for row in advice_for(script, length, made=1000).values()]
     assert len(gains) > 1
     assert gains == sorted(gains, reverse=True)
-
-
-def test_advice_that_gains_less_than_two_percent_is_left_out() -> None:
     script, length = training(made=10, sent=10, computed=3000)
     assert advice_for(script, length, made=10) == {}
 
@@ -234,9 +220,7 @@ def test_without_records_or_time_there_is_no_advice(script: Script | None, lengt
 
 
 def test_pinning_is_predicted_for_a_window_without_steps() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 1000, nbytes=10 * MIB, pageable=True)
-    assert "pin" in advice_for(script, 4000)
+    assert "pin" in advice_for(Script().copy(H2D, 0, 1000, nbytes=10 * MIB, pageable=True), 4000)
 
 
 TURNS, LARGE = 10, 20_000_000
@@ -250,19 +234,13 @@ class Loop:
     made: float = 0.0
     sent: float = 1_000.0
     computed: float = 3_000.0
-    pageable: float = 0.0
-    """Share of the input's bytes that is pageable; its time is the same share."""
+    pageable: float = 0.0  # share of the input's bytes and of its time
     stream: int = KERNELS
-    hidden: bool = False
-    """The copies run during kernels."""
-    waits: int = 0
-    """The number of steps that wait for the device, counted from the first."""
-    allocates: int = 0
-    """The same of steps that allocate for 500 us while the device is idle."""
-    fetched: float = 0.0
-    """Time of a pageable copy to the host."""
-    blocking: bool = False
-    """The input is sent by cudaMemcpy of page-locked memory, which waits for the copy."""
+    hidden: bool = False  # the copies run during kernels
+    waits: int = 0  # steps that wait for the device, counted from the first
+    allocates: int = 0  # steps that allocate for 500 us while the device is idle, counted from the first
+    fetched: float = 0.0  # time of a pageable copy to the host
+    blocking: bool = False  # the input is sent by cudaMemcpy of page-locked memory, which waits for the copy
 
 
 def watch(loop: Loop, framework: str = "", gbps: float | None = 50.0) -> Watched:
@@ -278,14 +256,14 @@ def watch(loop: Loop, framework: str = "", gbps: float | None = 50.0) -> Watched
         for took, pageable in ((plain, True), (loop.sent - plain, False)):
             if took:
                 nbytes, call = int(LARGE * took / loop.sent), (name, time, time + (took if loop.blocking else 1))
-                script.copy(CopyKind.H2D, time, time + took, nbytes, pageable, call, stream=loop.stream)
+                script.copy(H2D, time, time + took, nbytes, pageable, call, stream=loop.stream)
                 time += 0 if loop.hidden else took
         script.kernel(time, time + loop.computed, stream=KERNELS)
         if turn < loop.waits:
             script.call("cudaStreamSynchronize", time, time + loop.computed)
         time += loop.computed
         if loop.fetched:
-            script.copy(CopyKind.D2H, time, time + loop.fetched, LARGE, True, ("cudaMemcpyAsync", time, time + 1))
+            script.copy(D2H, time, time + loop.fetched, LARGE, True, ("cudaMemcpyAsync", time, time + 1))
             time += loop.fetched
         spans.append((since, begin, time))
     window = make_window(script, time, steps_at(*spans), framework=framework)
@@ -297,16 +275,17 @@ def advised(loop: Loop, framework: str = "", gbps: float | None = 50.0) -> set[s
 
 
 SLOW_SEND = 4_000.0  # 5 GB/s, where the ceiling is 50 GB/s
+SENDING = Loop(2_000, SLOW_SEND, pageable=1.0)
 
 
 @pytest.mark.parametrize(
     ("code", "holds", "not_held"),
     [
-        ("pin-and-prefetch", Loop(2_000, SLOW_SEND, pageable=1.0), Loop(2_000, SLOW_SEND, pageable=0.014)),
+        ("pin-and-prefetch", SENDING, Loop(2_000, SLOW_SEND, pageable=0.014)),
         ("pin-and-prefetch", Loop(2_000, SLOW_SEND, pageable=0.6), Loop(2_000, SLOW_SEND, pageable=0.4)),
-        ("pin-and-prefetch", Loop(2_000, SLOW_SEND, pageable=1.0), Loop(2_000, 100.0, pageable=1.0)),  # 200 GB/s
+        ("pin-and-prefetch", SENDING, Loop(2_000, 100.0, pageable=1.0)),  # 200 GB/s
         ("prefetch", Loop(2_000), Loop(0, stream=COPIES, hidden=True)),
-        ("prefetch", Loop(2_000, SLOW_SEND, pageable=0.014), Loop(2_000, SLOW_SEND, pageable=1.0)),
+        ("prefetch", Loop(2_000, SLOW_SEND, pageable=0.014), SENDING),
         ("pin", Loop(0, SLOW_SEND, pageable=1.0), Loop(0, SLOW_SEND, pageable=0.0)),
         ("pin", Loop(0, SLOW_SEND, pageable=0.2), Loop(0, SLOW_SEND, pageable=0.014)),
         ("pin", Loop(0, SLOW_SEND, pageable=1.0), Loop(0, 100.0, pageable=1.0)),
@@ -333,12 +312,11 @@ def test_a_copy_stream_with_a_few_small_kernels_is_no_stream_of_kernels() -> Non
     script = Script()
     for turn in range(TURNS):
         begin = turn * 4_000
-        script.copy(CopyKind.H2D, begin, begin + 1_000, LARGE, stream=COPIES)
+        script.copy(H2D, begin, begin + 1_000, LARGE, stream=COPIES)
         script.kernel(begin + 1_000, begin + 1_100, name="cast", stream=COPIES)
         script.kernel(begin + 1_100, begin + 4_000, stream=KERNELS)
-    spans = [(4_000 * turn, 4_000 * turn, 4_000 * turn + 4_000) for turn in range(TURNS)]
-    watched = analysed(make_window(script, 4_000 * TURNS, steps_at(*spans)), Flat(50.0))
-    assert "second-stream" not in {row.code for row in watched.advice}
+    steps = steps_at(*((begin, begin, begin + 4_000) for begin in range(0, 4_000 * TURNS, 4_000)))
+    assert "second-stream" not in {row.code for row in analysed(make_window(script, 4_000 * TURNS, steps)).advice}
 
 
 def test_a_saving_below_zero_is_no_advice() -> None:
@@ -348,8 +326,6 @@ def test_a_saving_below_zero_is_no_advice() -> None:
     assert row.saves_s.value < 0
     assert not {"pin", "pin-and-prefetch"} & {row.code for row in watched.advice}
 
-
-# --- gains ----------------------------------------------------------------------------------------------------------
 
 _LOOPS = st.builds(
     Loop,
@@ -387,8 +363,6 @@ def test_a_gain_is_at_most_the_time_of_what_the_advice_removes(loop: Loop, frame
         assert row.gain_s == pytest.approx(parts.period_s - row.predicted_s)
 
 
-# --- frameworks -----------------------------------------------------------------------------------------------------
-
 # What the texts name, and where it is documented.
 DOCUMENTED = {
     "torch.utils.data.DataLoader": "https://docs.pytorch.org/docs/stable/data.html",
@@ -424,17 +398,12 @@ OWNERS = {
 _NAME = re.compile(r"\b(?:torch|tf|jax|cupyx?|keras|pyxfer|tensor|ndarray|model)(?:\.[a-z_A-Z]\w*)+")
 
 
-def names_in(calls: Calls) -> Iterator[str]:
-    for part in fields(calls):
-        value = getattr(calls, part.name)
-        texts = value.values() if isinstance(value, Mapping) else [value] if isinstance(value, str) else []
-        for text in texts:
-            yield from _NAME.findall(text)
-
-
 @pytest.mark.parametrize("framework", sorted(CALLS))
 def test_every_named_call_exists_in_the_framework_in_use(framework: str) -> None:
-    for name in names_in(CALLS[framework]):
+    calls = CALLS[framework]
+    values = [getattr(calls, part.name) for part in fields(calls)]
+    texts = [text for value in values for text in (value.values() if isinstance(value, Mapping) else [str(value)])]
+    for name in (name for text in texts for name in _NAME.findall(text)):
         owner = name.partition(".")[0]
         if owner == "pyxfer":
             assert hasattr(pyxfer, name.split(".")[1])
@@ -453,11 +422,6 @@ def test_a_named_call_can_be_imported_where_its_framework_is_installed(name: str
         found = getattr(found, part)
 
 
-def text_of(watched: Watched, code: str) -> str:
-    (advice,) = [row for row in watched.advice if row.code == code]
-    return advice.text
-
-
 @pytest.mark.parametrize(
     ("framework", "code", "call"),
     [
@@ -472,15 +436,15 @@ def text_of(watched: Watched, code: str) -> str:
     ],
 )
 def test_the_advice_for_pageable_input_names_a_call_of_the_framework(framework: str, code: str, call: str) -> None:
-    assert call in text_of(watch(Loop(2_000, SLOW_SEND, pageable=1.0), framework), code)
+    assert call in {row.code: row for row in watch(SENDING, framework).advice}[code].text
 
 
 @pytest.mark.parametrize("framework", [name for name in CALLS if name.startswith("keras-")])
 def test_nothing_can_be_pinned_in_keras_fit(framework: str) -> None:
-    texts = [row.text for row in watch(Loop(2_000, SLOW_SEND, pageable=1.0, fetched=SLOW_SEND), framework).advice]
+    texts = {row.code: row.text for row in watch(replace(SENDING, fetched=SLOW_SEND), framework).advice}
     assert texts
-    assert not any("pyxfer.pin" in text or "pyxfer.upload" in text for text in texts)
-    assert "pin" not in advised(Loop(2_000, SLOW_SEND, pageable=1.0, fetched=SLOW_SEND), framework)
+    assert not any("pyxfer.pin" in text or "pyxfer.upload" in text for text in texts.values())
+    assert "pin" not in texts
 
 
 @pytest.mark.parametrize(
@@ -497,20 +461,17 @@ def test_a_second_stream_is_advised_where_the_framework_can_make_one(framework: 
     assert [f"({stream})" in text for text in texts] == ([] if stream is None else [True])
 
 
-def test_input_that_stays_pageable_is_predicted_at_its_own_speed() -> None:
-    (own,) = [
-        row for row in watch(Loop(2_000, SLOW_SEND, pageable=1.0), "keras-tensorflow").advice if row.code == "prefetch"
-    ]
-    assert own.predicted_s == pytest.approx(SLOW_SEND * 1e-6)
-
-
-def test_input_that_is_copied_when_its_step_begins_adds_to_the_step() -> None:
-    torch, jax = (
-        next(row for row in watch(Loop(2_000, SLOW_SEND, pageable=1.0), name).advice if "prefetch" in row.code)
-        for name in ("keras-torch", "keras-jax")
-    )
-    assert torch.predicted_s == pytest.approx(3_000e-6 + LARGE / 50e9)
-    assert jax.predicted_s == pytest.approx(3_000e-6 + SLOW_SEND * 1e-6)
+@pytest.mark.parametrize(
+    ("framework", "seconds"),
+    [
+        ("keras-tensorflow", SLOW_SEND * 1e-6),  # it stays pageable
+        ("keras-torch", 3_000e-6 + LARGE / 50e9),  # it is copied when its step begins
+        ("keras-jax", 3_000e-6 + SLOW_SEND * 1e-6),
+    ],
+)
+def test_input_is_predicted_as_the_framework_sends_it(framework: str, seconds: float) -> None:
+    (row,) = [row for row in watch(SENDING, framework).advice if "prefetch" in row.code]
+    assert row.predicted_s == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(

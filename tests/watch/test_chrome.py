@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from perfetto_engine import Perfetto, Trace
-from watch.windows import LOADER, MAIN, MIB, NO_TRACE, ZERO_NS, Script, make_window, mark, steps_at
+from watch.windows import D2H, H2D, LOADER, MAIN, MIB, NO_TRACE, ZERO_NS, Script, make_window, mark, steps_at
 
-from pyxfer._trace.records import CopyKind
 from pyxfer._watch.chrome import lanes, write_chrome_trace, write_events
 from pyxfer._watch.window import Window
 from pyxfer.errors import UsageError
@@ -57,10 +56,7 @@ def rows(trace: Trace, kind: str) -> list[tuple[Any, ...]]:
 
 
 def test_every_stream_has_a_row(perfetto: Perfetto) -> None:
-    script = Script()
-    script.kernel(10, 20.5, name="gemm", stream=7)
-    script.copy(CopyKind.H2D, 12, 18, stream=13)
-    script.set(30, 31)
+    script = Script().kernel(10, 20.5, name="gemm", stream=7).copy(H2D, 12, 18, stream=13).set(30, 31)
     trace = read(perfetto, make_window(script, 100))
     assert rows(trace, "kernel") == [("device 0, context 1, stream 7", "gemm", 10_000, 10_500)]
     assert ("device 0, context 1, stream 13", "h2d", 12_000, 6_000) in rows(trace, "copy")
@@ -68,9 +64,7 @@ def test_every_stream_has_a_row(perfetto: Perfetto) -> None:
 
 
 def test_every_direction_of_copies_has_a_row_with_bytes(perfetto: Perfetto) -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 10, 20, nbytes=500_000, pageable=True)
-    script.copy(CopyKind.D2H, 15, 25, stream=8)
+    script = Script().copy(H2D, 10, 20, nbytes=500_000, pageable=True).copy(D2H, 15, 25, stream=8)
     trace = read(perfetto, make_window(script, 100))
     engines = [row for row in rows(trace, "copy") if row[0] in ("h2d", "d2h")]
     assert engines == [("h2d", "h2d", 10_000, 10_000), ("d2h", "d2h", 15_000, 10_000)]
@@ -84,9 +78,8 @@ def test_every_direction_of_copies_has_a_row_with_bytes(perfetto: Perfetto) -> N
 
 
 def test_every_thread_has_rows_for_its_steps_ranges_and_calls(perfetto: Perfetto) -> None:
-    script = Script()
-    number = script.call("cudaStreamSynchronize", 40, 60)
-    script.call("cuStreamSynchronize", 41, 59, inside=number)
+    script = Script().call("cudaStreamSynchronize", 40, 60)
+    script.call("cuStreamSynchronize", 41, 59, inside=script.number)
     script.call("cudaMalloc", 45, 46, thread=LOADER)
     script.nvtx("forward", 15, 25)
     window = make_window(
@@ -103,14 +96,11 @@ def test_every_thread_has_rows_for_its_steps_ranges_and_calls(perfetto: Perfetto
 
 
 def test_arrows_lead_from_calls_to_their_copies(perfetto: Perfetto) -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 20, 30, call=("cudaMemcpyAsync", 5, 9))
-    script.copy(CopyKind.D2H, 40, 50)
-    batch = script.call("cudaMemcpyBatchAsync", 55, 59)
-    script.copy(CopyKind.H2D, 60, 62, call=batch)
-    script.copy(CopyKind.H2D, 62, 64, call=batch)
-    script.copy(CopyKind.H2D, 70, 80, call=("cudaMemcpyAsync", 75, 79))  # the clocks differ: no arrow back in time
-    script.copy(CopyKind.H2D, 0, 0, call=("cudaMemcpyAsync", 85, 89))  # without a time it is not drawn
+    script = Script().copy(H2D, 20, 30, call=("cudaMemcpyAsync", 5, 9)).copy(D2H, 40, 50)
+    batch = script.call("cudaMemcpyBatchAsync", 55, 59).number
+    script.copy(H2D, 60, 62, call=batch).copy(H2D, 62, 64, call=batch)
+    script.copy(H2D, 70, 80, call=("cudaMemcpyAsync", 75, 79))  # the clocks differ: no arrow back in time
+    script.copy(H2D, 0, 0, call=("cudaMemcpyAsync", 85, 89))  # without a time it is not drawn
     trace = read(perfetto, make_window(script, 100))
     arrows = [tuple(arrow.values()) for arrow in trace.query(ARROWS)]
     assert arrows == [
@@ -134,17 +124,13 @@ def test_overlapping_work_of_one_stream_gets_more_rows(perfetto: Perfetto) -> No
 
 
 def test_the_bytes_under_way_are_drawn_over_time(perfetto: Perfetto) -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 10, 30, nbytes=MIB)
-    script.copy(CopyKind.H2D, 20, 30, nbytes=MIB, stream=8)
+    script = Script().copy(H2D, 10, 30, nbytes=MIB).copy(H2D, 20, 30, nbytes=MIB, stream=8)
     values = read(perfetto, make_window(script, 100)).query("select ts, value from counter order by ts")
     assert [(row["ts"], row["value"]) for row in values] == [(10_000, MIB), (20_000, 2 * MIB), (30_000, 0)]
 
 
 def test_control_characters_and_invalid_unicode_in_names_are_escaped(perfetto: Perfetto) -> None:
-    script = Script()
-    script.kernel(10, 20, name=HOSTILE)
-    script.kernel(30, 40, name=b"caf\xe9".decode(errors="surrogateescape"))
+    script = Script().kernel(10, 20, name=HOSTILE).kernel(30, 40, name=b"caf\xe9".decode(errors="surrogateescape"))
     window = make_window(script, 100, ranges=(mark(HOSTILE, 1, 2),), threads={MAIN: HOSTILE})
     trace = read(perfetto, window)
     assert [name for _, name, *_ in rows(trace, "kernel")] == [HOSTILE, "caf?"]
@@ -158,9 +144,7 @@ def test_without_records_there_are_steps_and_the_reason(perfetto: Perfetto) -> N
 
 
 def test_a_trace_is_compressed_if_its_name_ends_in_gz(perfetto: Perfetto, tmp_path: Path) -> None:
-    script = Script()
-    script.kernel(10, 20)
-    window = make_window(script, 100)
+    window = make_window(Script().kernel(10, 20), 100)
     write_chrome_trace(window, tmp_path / "trace.json.gz")
     packed = (tmp_path / "trace.json.gz").read_bytes()
     assert gzip.decompress(packed) == text_of(window)
@@ -174,8 +158,7 @@ def test_a_trace_that_cannot_be_written_is_a_usage_error_and_leaves_no_file(tmp_
 
 
 def test_times_count_from_the_beginning_of_the_window() -> None:
-    script = Script()
-    script.kernel(10, 20)
+    script = Script().kernel(10, 20)
     events = json.loads(text_of(make_window(script, 100)))["traceEvents"]
     assert [event["ts"] for event in events if event["ph"] == "X"] == [10.0]
     assert str(ZERO_NS // 1000) not in text_of(make_window(script, 100)).decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tracemalloc
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,26 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from watch.windows import (
-    LOADER,
-    MAIN,
-    MIB,
-    US,
-    ZERO_NS,
-    Flat,
-    Script,
-    activity_of,
-    analysed,
-    at,
-    make_window,
-    mark,
-    seen,
-    steps_at,
-)
+from watch import windows
+from watch.windows import D2D, D2H, H2D, LOADER, MIB, P2P, Flat, Script, activity_of, analysed, make_window, mark
 
 from pyxfer._document.machines import Fact
 from pyxfer._document.watches import CopyClass, Overlap
-from pyxfer._trace.records import RECORD, Capture, CopyKind, Flag, Kind, MemoryKind
+from pyxfer._trace.records import RECORD, Capture, Flag, Kind, MemoryKind
 from pyxfer._watch.chrome import write_events
 from pyxfer._watch.copies import sizes_needed
 from pyxfer._watch.device_records import Cover, device_records
@@ -55,27 +42,19 @@ def classes(script: Script, ceilings: Flat | None = None) -> tuple[CopyClass, ..
     ],
 )
 def test_a_size_class_reaches_from_a_power_of_four_to_the_next(nbytes: int, least: int, below: int | None) -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 10, nbytes=nbytes)
+    script = Script().copy(H2D, 0, 10, nbytes=nbytes)
     assert [(row.least_bytes, row.below_bytes) for row in classes(script)] == [(least, below)]
 
 
 def test_copies_of_one_class_are_summed() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 100, nbytes=MIB)
-    script.copy(CopyKind.H2D, 200, 400, nbytes=2 * MIB)
-    (row,) = classes(script)
+    (row,) = classes(Script().copy(H2D, 0, 100, nbytes=MIB).copy(H2D, 200, 400, nbytes=2 * MIB))
     assert (row.count, row.nbytes, row.seconds) == pytest.approx((2, 3 * MIB, 300e-6))
     assert row.gbps.value == pytest.approx(3 * MIB / 300e-6 / 1e9)
 
 
 def test_classes_are_sorted_by_way_and_memory() -> None:
-    script = Script()
-    script.copy(CopyKind.D2D, 0, 1)
-    script.copy(CopyKind.D2H, 1, 2, pageable=True)
-    script.copy(CopyKind.H2D, 2, 3)
-    script.copy(CopyKind.H2D, 3, 4, pageable=True)
-    script.copy(CopyKind.P2P, 4, 5)
+    script = Script().copy(D2D, 0, 1).copy(D2H, 1, 2, pageable=True).copy(H2D, 2, 3).copy(H2D, 3, 4, pageable=True)
+    script.copy(P2P, 4, 5)
     assert [(row.direction, row.memory) for row in classes(script)] == [
         ("h2d", "pageable"),
         ("h2d", "pinned"),
@@ -86,17 +65,14 @@ def test_classes_are_sorted_by_way_and_memory() -> None:
 
 
 def test_the_share_of_the_ceiling_is_the_time_at_the_ceiling_over_the_time_taken() -> None:
-    script, flat = Script(), Flat(50.0)
-    script.copy(CopyKind.H2D, 0, 100, nbytes=1_000_000, pageable=True)
-    (row,) = classes(script, flat)
+    flat = Flat(50.0)
+    (row,) = classes(Script().copy(H2D, 0, 100, nbytes=1_000_000, pageable=True), flat)
     assert row.ceiling_share.value == pytest.approx(0.2)
     assert {direction for direction, _ in flat.asked} == {"h2d"}
 
 
 def test_a_share_without_a_ceiling_has_the_reason() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 100)
-    script.copy(CopyKind.D2D, 0, 100)
+    script = Script().copy(H2D, 0, 100).copy(D2D, 0, 100)
     assert [row.ceiling_share.reason for row in classes(script, Flat(None, "the device was busy"))] == [
         "the device was busy",
         "only copies between host and device have a ceiling",
@@ -104,10 +80,7 @@ def test_a_share_without_a_ceiling_has_the_reason() -> None:
 
 
 def test_copies_below_4_kib_have_no_ceiling() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 1, nbytes=4095)
-    script.copy(CopyKind.H2D, 1, 2, nbytes=4096)
-    small, large = classes(script)
+    small, large = classes(Script().copy(H2D, 0, 1, nbytes=4095).copy(H2D, 1, 2, nbytes=4096))
     assert small.ceiling_share.reason == "a copy below 4 KiB goes within a command and has no ceiling"
     assert large.ceiling_share.value == pytest.approx(4096 / 50e9 / 1e-6)
 
@@ -115,22 +88,18 @@ def test_copies_below_4_kib_have_no_ceiling() -> None:
 def test_thousands_of_sizes_need_few_ceilings() -> None:
     script, flat = Script(), Flat(50.0)
     for nbytes in range(4096, 4096 + 3000):
-        script.copy(CopyKind.H2D, 0, 1, nbytes=nbytes)
+        script.copy(H2D, 0, 1, nbytes=nbytes)
     classes(script, flat)
     assert len(flat.asked) < 20
 
 
 def test_a_batch_counts_all_its_copies_and_has_their_mean_size() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 10, nbytes=100 * 8192, copies=100)
-    (row,) = classes(script)
+    (row,) = classes(Script().copy(H2D, 0, 10, nbytes=100 * 8192, copies=100))
     assert (row.count, row.nbytes, row.least_bytes) == (100, 100 * 8192, 4096)
 
 
 def test_copies_without_a_time_are_counted_and_have_no_bandwidth() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 0, nbytes=MIB)
-    watched = analysed(make_window(script, 100))
+    watched = analysed(make_window(Script().copy(H2D, 0, 0, nbytes=MIB), 100))
     (row,) = activity_of(watched).copies
     assert (row.count, row.nbytes, row.timed_bytes) == (1, MIB, 0)
     assert row.gbps.reason == "the device gave no time for them"
@@ -138,18 +107,14 @@ def test_copies_without_a_time_are_counted_and_have_no_bandwidth() -> None:
 
 
 def test_copies_of_another_device_are_only_counted() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 10, device=1)
-    watched = analysed(make_window(script, 100))
+    watched = analysed(make_window(Script().copy(H2D, 0, 10, device=1), 100))
     assert activity_of(watched).copies == ()
     assert "1 record of other devices is not in the figures" in [remark.text for remark in watched.remarks]
 
 
 def test_pageable_copies_say_what_pinning_would_save() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 1000, nbytes=10_000_000, pageable=True)
-    script.copy(CopyKind.H2D, 1000, 1100, nbytes=1_000_000)
-    (row,) = activity_of(analysed(make_window(script, 2000, steps_at((0, 0, 2000))))).pageable
+    script = Script().copy(H2D, 0, 1000, nbytes=10_000_000, pageable=True).copy(H2D, 1000, 1100, nbytes=1_000_000)
+    (row,) = activity_of(analysed(make_window(script, 2000, windows.steps_at((0, 0, 2000))))).pageable
     assert (row.direction, row.count, row.nbytes, row.seconds) == ("h2d", 1, 10_000_000, pytest.approx(1e-3))
     assert (row.pinned_s.value, row.saves_s.value) == (pytest.approx(200e-6), pytest.approx(800e-6))
 
@@ -157,9 +122,9 @@ def test_pageable_copies_say_what_pinning_would_save() -> None:
 def test_a_pageable_copy_between_steps_is_counted_once() -> None:
     script = Script()
     for begin in (0, 2000):  # while the input of each step is made
-        script.copy(CopyKind.H2D, begin + 100, begin + 600, nbytes=10_000_000, pageable=True)
-    script.copy(CopyKind.H2D, 4100, 4500, nbytes=10_000_000, pageable=True)  # after the last step
-    steps = steps_at((0, 1000, 2000), (2000, 3000, 4000))
+        script.copy(H2D, begin + 100, begin + 600, nbytes=10_000_000, pageable=True)
+    script.copy(H2D, 4100, 4500, nbytes=10_000_000, pageable=True)  # after the last step
+    steps = windows.steps_at((0, 1000, 2000), (2000, 3000, 4000))
     (row,) = activity_of(analysed(make_window(script, 5000, steps))).pageable
     assert (row.count, row.nbytes, row.seconds) == (3, 30_000_000, pytest.approx(1400e-6))
     assert row.saves_s.value == pytest.approx(800e-6)
@@ -167,27 +132,20 @@ def test_a_pageable_copy_between_steps_is_counted_once() -> None:
 
 
 def test_ceilings_are_needed_at_the_mean_size_of_each_class() -> None:
-    script: Any = Script()
-    script.copy(CopyKind.H2D, 0, 1, nbytes=4096)
-    script.copy(CopyKind.H2D, 0, 1, nbytes=8192)
-    script.copy(CopyKind.H2D, 0, 1, nbytes=MIB)
-    script.copy(CopyKind.D2D, 0, 1, nbytes=64)
-    window = make_window(script, 10)
-    assert window.capture.value is not None
-    assert sizes_needed(device_records(window, window.capture.value)) == {"h2d": (6144, MIB)}
+    script = Script().copy(D2D, 0, 1, nbytes=64)
+    for nbytes in (4096, 8192, MIB):
+        script.copy(H2D, 0, 1, nbytes=nbytes)
+    assert sizes_needed(device_records(make_window(script, 10), script.capture())) == {"h2d": (6144, MIB)}
 
 
-def overlap_of(script: Script, length: float = 100) -> Overlap:
-    found: Overlap = activity_of(analysed(make_window(script, length))).overlap
+def overlap_of(script: Script) -> Overlap:
+    found: Overlap = activity_of(analysed(make_window(script, 100))).overlap
     return found
 
 
 def test_kernels_and_copies_at_once_are_counted_while_any_runs() -> None:
-    script = Script()
-    script.kernel(0, 30, stream=7)
-    script.kernel(20, 40, stream=8)
-    script.copy(CopyKind.H2D, 30, 60, stream=9)
-    script.copy(CopyKind.D2H, 50, 70, stream=10)
+    script = Script().kernel(0, 30, stream=7).kernel(20, 40, stream=8).copy(H2D, 30, 60, stream=9)
+    script.copy(D2H, 50, 70, stream=10)
     watched = analysed(make_window(script, 100))
     overlap = activity_of(watched).overlap
     assert (overlap.kernels, overlap.copies_at_once) == (2, 2)
@@ -198,15 +156,8 @@ def test_kernels_and_copies_at_once_are_counted_while_any_runs() -> None:
     assert [row.hidden_share.value for row in activity_of(watched).copies] == pytest.approx([10 / 30, 0.0])
 
 
-def test_the_device_is_busy_with_any_work_inside_the_window() -> None:
-    script = Script()
-    script.kernel(-50, 10)
-    script.copy(CopyKind.D2H, 40, 60)
-    script.set(90, 150)
-    assert overlap_of(script).busy_share == pytest.approx(0.4)
-
-
-def test_without_work_there_is_no_share_of_it() -> None:
+def test_the_device_is_busy_with_any_work_inside_the_window_and_without_work_there_is_no_share_of_it() -> None:
+    assert overlap_of(Script().kernel(-50, 10).copy(D2H, 40, 60).set(90, 150)).busy_share == pytest.approx(0.4)
     overlap = overlap_of(Script())
     assert overlap.busy_share == 0
     assert overlap.kernels_at_once.reason == "no kernel ran"
@@ -214,10 +165,7 @@ def test_without_work_there_is_no_share_of_it() -> None:
 
 
 def test_streams_are_listed_with_their_copies_and_kernels() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 10, nbytes=MIB, stream=13)
-    script.kernel(0, 50, stream=7)
-    script.kernel(60, 70, stream=13)
+    script = Script().copy(H2D, 0, 10, nbytes=MIB, stream=13).kernel(0, 50, stream=7).kernel(60, 70, stream=13)
     streams = activity_of(analysed(make_window(script, 100))).streams
     assert [(use.stream, use.copies, use.copied_bytes, use.kernels) for use in streams] == [
         (7, 0, 0, 1),
@@ -240,38 +188,24 @@ def test_ranges_of_one_name_are_one_row(spans: tuple[tuple[float, float], ...], 
 
 
 @pytest.mark.parametrize(("end", "seconds"), [(40, 30e-6), (None, 90e-6)])
-def test_nvtx_ranges_are_paired_from_their_two_records_or_last_to_the_end_with_a_remark(
-    end: float | None, seconds: float
-) -> None:
-    script = Script()
-    script.nvtx("forward", 10, end)
-    watched = analysed(make_window(script, 100))
+def test_nvtx_ranges_are_paired_or_last_to_the_end_with_a_remark(end: float | None, seconds: float) -> None:
+    watched = analysed(make_window(Script().nvtx("forward", 10, end), 100))
     (row,) = watched.ranges
     assert (row.name, row.source) == ("forward", "nvtx")
     assert row.seconds == pytest.approx(seconds)
     assert any("1 NVTX range had not ended" in remark.text for remark in watched.remarks) == (end is None)
 
 
-def test_the_busy_time_of_a_range_counts_work_of_all_threads() -> None:
-    script = Script()
-    script.kernel(5, 20)
-    (row,) = analysed(make_window(script, 100, ranges=(mark("decode", 10, 40),))).ranges
+def test_a_range_has_the_work_of_all_threads_and_the_bytes_that_its_calls_requested() -> None:
+    script = Script().kernel(5, 20).copy(H2D, 50, 60, nbytes=MIB, call=("cudaMemcpyAsync", 12, 14))
+    script.copy(D2H, 60, 70, nbytes=4, call=("cudaMemcpyAsync", 15, 16))
+    script.copy(H2D, 15, 20, nbytes=7, call=("cudaMemcpyAsync", 1, 2))
+    script.copy(H2D, 15, 20, nbytes=9, call=("cudaMemcpyAsync", 13, 15), thread=LOADER)
+    ranges = (mark("send", 10, 20),)
+    (row,), (without,) = (analysed(make_window(given, 100, ranges=ranges)).ranges for given in (script, None))
     assert row.busy_s == pytest.approx(10e-6)
-
-
-def test_the_bytes_of_a_range_are_those_that_its_calls_requested() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 50, 60, nbytes=MIB, call=("cudaMemcpyAsync", 12, 14))
-    script.copy(CopyKind.D2H, 60, 70, nbytes=4, call=("cudaMemcpyAsync", 15, 16))
-    script.copy(CopyKind.H2D, 15, 20, nbytes=7, call=("cudaMemcpyAsync", 1, 2))
-    script.copy(CopyKind.H2D, 15, 20, nbytes=9, call=("cudaMemcpyAsync", 13, 15), thread=LOADER)
-    (row,) = analysed(make_window(script, 100, ranges=(mark("send", 10, 20),))).ranges
     assert (row.h2d_bytes, row.d2h_bytes) == (MIB, 4)
-
-
-def test_without_records_ranges_still_have_their_times() -> None:
-    (row,) = analysed(make_window(None, 100, ranges=(mark("decode", 0, 10),))).ranges
-    assert (row.count, row.busy_s, row.h2d_bytes) == (1, None, None)
+    assert (without.count, without.busy_s, without.h2d_bytes) == (1, None, None)
 
 
 @pytest.mark.parametrize("names", [MAX_NAMES, MAX_NAMES + 1])
@@ -291,18 +225,12 @@ def array(pairs: list[tuple[int, int]]) -> np.ndarray[tuple[int, ...], np.dtype[
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
-def instants(pairs: list[tuple[int, int]]) -> set[int]:
-    return {instant for begin, end in pairs for instant in range(begin, end)}
-
-
 @given(intervals, times, times)
-def test_within_counts_the_instants_that_any_interval_contains(
-    pairs: list[tuple[int, int]], begins: list[int], lengths: list[int]
-) -> None:
+def test_within_counts_covered_instants(pairs: list[tuple[int, int]], begins: list[int], lengths: list[int]) -> None:
     count = min(len(begins), len(lengths))
     begin = np.array(begins[:count], np.int64)
     end = begin + np.abs(np.array(lengths[:count], np.int64))
-    covered = instants(pairs)
+    covered = {instant for b, e in pairs for instant in range(b, e)}
     expected = [len(covered & set(range(int(b), int(e)))) for b, e in zip(begin, end, strict=True)]
     assert Cover(array(pairs)).within(begin, end).tolist() == expected
 
@@ -320,33 +248,31 @@ MAX_BYTES_OF_RECORD = 512
 """Eight times a record itself."""
 
 
-def many(turns: int = TURNS) -> Window:
+def many() -> Window:
     """A copy, its call and two kernels every four microseconds."""
+    turns = TURNS
     records: Any = np.zeros(4 * turns, RECORD)
     turn = np.repeat(np.arange(turns, dtype=np.int64), 4)
-    offsets = np.tile(np.array([0, 1, 2, 3], np.int64) * US, turns)
-    records["start_ns"] = ZERO_NS + turn * 4 * US + offsets
+    offsets = np.tile(np.array([0, 1, 2, 3], np.int64) * windows.US, turns)
+    records["start_ns"] = windows.ZERO_NS + turn * 4 * windows.US + offsets
     records["end_ns"] = records["start_ns"] + 900
     records["kind"] = np.tile([Kind.CALL, Kind.COPY, Kind.KERNEL, Kind.KERNEL], turns)
     records["correlation"] = turn + 1
-    records["thread"] = MAIN
+    records["thread"] = windows.MAIN
     records["stream"] = np.tile([0, 7, 8, 9], turns)
     copies = records["kind"] == Kind.COPY
     records["nbytes"][copies] = np.arange(turns) * 16 + 1
-    records["way"][copies] = np.where(np.arange(turns) % 3, CopyKind.H2D, CopyKind.D2H)
+    records["way"][copies] = np.where(np.arange(turns) % 3, H2D, D2H)
     records["source"][copies], records["target"][copies] = MemoryKind.PAGEABLE, MemoryKind.PINNED
     calls = records["kind"] == Kind.CALL
     records["name"][calls], records["flags"][calls] = 1, Flag.RUNTIME
     length = turns * 4.0
     spans = np.linspace(0, length, STEPS + 1)
-    steps = steps_at(*((a, a + 20, b) for a, b in pairwise(spans)))
-    samples = tuple(seen(when, f"train.py:{int(when) % 7} in step") for when in np.arange(0, length, 400.0))
+    steps = windows.steps_at(*((a, a + 20, b) for a, b in pairwise(spans)))
+    samples = tuple(windows.seen(when, f"train.py:{int(when) % 7} in step") for when in np.arange(0, length, 400.0))
     ranges = tuple(mark(f"range {n % 5}", a, b) for n, (a, b) in enumerate(pairwise(spans)))
-    empty = make_window(None, length, steps, seen=samples, ranges=ranges)
     capture = Fact(Capture(records, ("", "cudaMemcpyAsync", "gemm")))
-    return Window(
-        **{**vars(empty), "capture": capture, "begin_ns": at(0), "end_ns": at(length)},
-    )
+    return replace(make_window(None, length, steps, seen=samples, ranges=ranges), capture=capture)
 
 
 @pytest.mark.slow

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from watch.windows import LOADER, MACHINE, Flat, Script, activity_of, analysed, make_window, steps_at
+from watch.windows import H2D, LOADER, MACHINE, Flat, Script, activity_of, analysed, make_window, steps_at
 
 from pyxfer._document import codec
 from pyxfer._document.machines import Remark
 from pyxfer._document.watches import FIRST_STEPS, Advice, Parts, SlowSteps, Watched
-from pyxfer._trace.records import CopyKind
 from pyxfer._watch.analysis import analyse
 from pyxfer._watch.parts import warming_up
 from pyxfer._watch.step_tracking import Step
@@ -35,7 +34,7 @@ def loop(
     for turn, making in enumerate(made):
         begin = time + making
         send = ("cudaMemcpyAsync", begin, begin + SENT)
-        script.copy(CopyKind.H2D, begin, begin + SENT, nbytes=NBYTES, pageable=True, call=send)
+        script.copy(H2D, begin, begin + SENT, nbytes=NBYTES, pageable=True, call=send)
         end = begin + SENT + (computed or {}).get(turn, COMPUTED)
         script.kernel(begin + SENT, end)
         script.call("cudaStreamSynchronize", begin + SENT, end)
@@ -66,9 +65,9 @@ def slow_of(watched: Watched) -> SlowSteps:
     return watched.steps.slow
 
 
-def slow_remark(watched: Watched) -> Remark:
-    (remark,) = [remark for remark in watched.remarks if remark.code == "slow-steps"]
-    return remark
+def remarks_of(watched: Watched) -> dict[str, Remark]:
+    """On first and slow steps, by code."""
+    return {remark.code: remark for remark in watched.remarks if remark.code in (FIRST_STEPS, "slow-steps")}
 
 
 def gains(watched: Watched) -> dict[str, Advice]:
@@ -78,9 +77,6 @@ def gains(watched: Watched) -> dict[str, Advice]:
 def nearly(parts: Parts, others: Parts) -> bool:
     pairs = zip(parts.named(), others.named(), strict=True)
     return all(name == other and math.isclose(s, o, abs_tol=1e-12) for (name, s), (other, o) in pairs)
-
-
-# --- which are slow --------------------------------------------------------------------------------------------------
 
 
 def test_steps_that_wait_for_a_stalled_loader_are_slow() -> None:
@@ -105,20 +101,22 @@ def test_alternating_modes_periodic_long_steps_and_a_steady_drift_have_no_slow_s
         assert taking(*periodic).steps.slow is None, (turns, first)
 
 
-def test_fewer_than_eight_steps_have_no_slow_one_but_the_first() -> None:
-    assert taking(*[1_000] * 6, 100_000).steps.slow is None
-    assert slow_of(taking(*[1_000] * 7, 100_000)).count == 1
-
-
-def test_among_equal_steps_one_is_slow_from_five_percent_more_on() -> None:
-    assert taking(*[1_000] * 20, 1_049).steps.slow is None
-    assert slow_of(taking(*[1_000] * 20, 1_051)).count == 1
-
-
-def test_a_step_up_to_the_far_out_fence_of_the_quartiles_is_usual() -> None:
-    lengths = [1_000, 1_000, 1_000, 1_000, 1_100, 1_100, 1_100, 1_100]
-    assert taking(*lengths, 1_400).steps.slow is None
-    assert slow_of(taking(*lengths, 1_401)).count == 1
+@pytest.mark.parametrize(
+    ("usual", "slow", "count"),
+    [
+        # Fewer than eight steps have no slow one but the first.
+        ([1_000] * 6 + [100_000], [1_000] * 7 + [100_000], 1),
+        # Among equal steps one is slow from five percent more on.
+        ([1_000] * 20 + [1_049], [1_000] * 20 + [1_051], 1),
+        # A step up to the far out fence of the quartiles is usual.
+        ([1_000] * 4 + [1_100] * 4 + [1_400], [1_000] * 4 + [1_100] * 4 + [1_401], 1),
+        # At most three in twenty are slow.
+        ([1_000] * 16 + [9_000] * 4, [1_000] * 17 + [9_000] * 3, 3),
+    ],
+)
+def test_a_few_steps_beyond_many_others_are_slow(usual: list[int], slow: list[int], count: int) -> None:
+    assert taking(*usual).steps.slow is None
+    assert slow_of(taking(*slow)).count == count
 
 
 @settings(deadline=None)
@@ -127,11 +125,6 @@ def test_five_stalls_in_forty_steps_are_slow_in_any_position(order: list[int]) -
     stalled = sorted(order[:5])
     watched = taking(*(30_000 if step in stalled else 5_000 + step for step in range(40)))
     assert [step.number - 1 for step in watched.steps.each if step.slow] == stalled
-
-
-def test_more_than_three_long_steps_in_twenty_are_not_slow() -> None:
-    assert slow_of(taking(*[1_000] * 17, *[9_000] * 3)).count == 3
-    assert taking(*[1_000] * 16, *[9_000] * 4).steps.slow is None
 
 
 def test_steps_are_not_slow_if_only_those_of_another_thread_are_shorter() -> None:
@@ -170,9 +163,6 @@ def test_at_most_three_of_twenty_steps_are_slow_and_they_are_the_longest(lengths
     first = int(warming_up(np.array(lengths, np.float64)).sum())
     assert 20 * (watched.steps.watched - watched.steps.usual - first) <= 3 * len(lengths)
     assert not slow or min(slow) > max(usual)
-
-
-# --- first steps, with which a program warms up ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -214,18 +204,12 @@ def test_the_verdict_of_three_steps_is_not_that_of_the_warm_up() -> None:
     assert nearly(cold.parts, warm.parts)
 
 
-def test_steps_that_stall_later_are_slow_beside_a_first_one() -> None:
-    watched = taking(9_000, *[1_000] * 8, 5_000)
-    assert [step.number for step in watched.steps.each if step.slow] == [1, 10]
-    assert [remark.code for remark in watched.remarks if remark.code in (FIRST_STEPS, "slow-steps")] == [
-        FIRST_STEPS,
-        "slow-steps",
-    ]
-
-
-def test_each_thread_warms_up_by_itself() -> None:
+def test_each_thread_warms_up_by_itself_and_steps_that_stall_later_are_slow_beside_a_first_one() -> None:
     watched = taking_in_two([5_000, 1_000, 1_000], [100_000, 90_000])
     assert [step.parts.period_s for step in watched.steps.each if step.slow] == pytest.approx([5e-3])
+    watched = taking(9_000, *[1_000] * 8, 5_000)
+    assert [step.number for step in watched.steps.each if step.slow] == [1, 10]
+    assert list(remarks_of(watched)) == [FIRST_STEPS, "slow-steps"]
 
 
 @pytest.mark.parametrize(
@@ -240,11 +224,7 @@ def test_each_thread_warms_up_by_itself() -> None:
 def test_the_fix_for_first_steps_skips_them(unchanged: bool, skipped: int, lengths: list[float], fix: str) -> None:
     window = make_window(None, sum(lengths), one_by_one(*lengths), skipped=skipped)
     watched = analyse(window, Flat(None), MACHINE, unchanged=unchanged)
-    (remark,) = [remark for remark in watched.remarks if remark.code in (FIRST_STEPS, "slow-steps")]
-    assert (remark.code, remark.fix) == (FIRST_STEPS, fix)
-
-
-# --- figures without them --------------------------------------------------------------------------------------------
+    assert {code: remark.fix for code, remark in remarks_of(watched).items()} == {FIRST_STEPS: fix}
 
 
 @pytest.mark.parametrize(
@@ -275,11 +255,10 @@ def test_copies_of_a_slow_step_are_listed_but_in_no_prediction() -> None:
         script = Script()
         for turn in range(20):
             begin = turn * STEP
-            script.copy(CopyKind.H2D, begin, begin + SENT, nbytes=NBYTES, pageable=True)
+            script.copy(H2D, begin, begin + SENT, nbytes=NBYTES, pageable=True)
             script.kernel(begin + SENT, begin + 10 * SENT)
-        script.copy(CopyKind.H2D, 20 * STEP, 28 * STEP, nbytes=sent, pageable=True)
-        spans = [*((turn * STEP,) * 2 + (turn * STEP + STEP,) for turn in range(20)), (20 * STEP, 20 * STEP, 28 * STEP)]
-        return analysed(make_window(script, 28 * STEP, steps_at(*spans)), Flat(50.0))
+        script.copy(H2D, 20 * STEP, 28 * STEP, nbytes=sent, pageable=True)
+        return analysed(make_window(script, 28 * STEP, one_by_one(*[STEP] * 20, 8 * STEP)))
 
     little, much = training(1_000), training(1_000 * NBYTES)
     assert little.steps.usual == 20
@@ -296,8 +275,7 @@ def test_the_advice_on_waits_names_a_call_of_the_usual_steps() -> None:
         script.kernel(begin + 5_000, begin + 6_000)
         script.call("cudaStreamSynchronize", begin, begin + 6_000)
     script.call("cudaDeviceSynchronize", 20 * STEP + 10, 40 * STEP)
-    spans = [*((turn * STEP,) * 2 + (turn * STEP + STEP,) for turn in range(20)), (20 * STEP, 20 * STEP, 40 * STEP)]
-    watched = analysed(make_window(script, 40 * STEP, steps_at(*spans)))
+    watched = analysed(make_window(script, 40 * STEP, one_by_one(*[STEP] * 20, 20 * STEP)))
     assert [row.call for row in activity_of(watched).surprises] == ["cudaDeviceSynchronize", "cudaStreamSynchronize"]
     assert gains(watched)["waits"].text.startswith("Do not wait in every step (cudaStreamSynchronize):")
 
@@ -313,9 +291,6 @@ def test_the_parts_of_the_usual_steps_sum_to_their_mean_period(usual: list[int],
     whole = sum(step.parts.period_s for step in watched.steps.each)
     more_s = 0.0 if watched.steps.slow is None else watched.steps.slow.more_s
     assert whole == pytest.approx(len(watched.steps.each) * watched.parts.period_s + more_s, rel=1e-12)
-
-
-# --- their main part --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -334,12 +309,9 @@ def test_the_main_part_of_slow_steps_has_more_than_half_of_their_cost(slow: Call
     assert slow_of(slow()).mostly == mostly
 
 
-# --- remarks on them --------------------------------------------------------------------------------------------
-
-
 def test_slow_steps_that_cost_five_percent_get_a_remark_with_a_fix_if_they_are_slow_in_input() -> None:
-    assert slow_remark(loop([MADE] * 39 + [MADE + 50_000])).fix is not None
-    assert slow_remark(loop([MADE] * 40, {3: COMPUTED + 90_000})).fix is None
+    assert remarks_of(loop([MADE] * 39 + [MADE + 50_000]))["slow-steps"].fix is not None
+    assert remarks_of(loop([MADE] * 40, {3: COMPUTED + 90_000}))["slow-steps"].fix is None
     little = loop([MADE] * 39 + [MADE + 30_000])
     assert slow_of(little).share < 0.05
-    assert "slow-steps" not in [remark.code for remark in little.remarks]
+    assert remarks_of(little) == {}

@@ -8,18 +8,19 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import known
 from watch.windows import LOADER, MAIN, MIB, NO_TRACE, Script, activity_of, analysed, make_window, mark, seen, steps_at
 
 from pyxfer._document.watches import Parts, Surprise
 from pyxfer._trace.records import CopyKind
 from pyxfer._watch.marks import Seen
 
+H2D, D2H, D2D = CopyKind.H2D, CopyKind.D2H, CopyKind.D2D
 
-def parts_of(script: Script | None, *spans: tuple[float, float, float], thread: int = MAIN) -> dict[str, float]:
-    """Microseconds by name, of the mean step."""
-    steps = steps_at(*spans, thread=thread)
-    watched = analysed(make_window(script, max(end for *_, end in spans), steps))
-    return in_us(watched.parts)
+
+def parts_of(script: Script, *span: float) -> dict[str, float]:
+    """Of the only step."""
+    return in_us(analysed(make_window(script, span[-1], steps_at((span[0], span[1], span[2])))).parts)
 
 
 def in_us(parts: Parts) -> dict[str, float]:
@@ -27,22 +28,10 @@ def in_us(parts: Parts) -> dict[str, float]:
 
 
 def test_every_instant_belongs_to_the_first_part_that_applies() -> None:
-    script = Script()
-    script.kernel(40, 70)
-    script.copy(CopyKind.H2D, 30, 50)
-    script.copy(CopyKind.D2H, 65, 80)
-    script.copy(CopyKind.D2D, 78, 85)
-    script.set(2, 7)
+    script = Script().kernel(40, 70).copy(H2D, 30, 50).copy(D2H, 65, 80).copy(D2D, 78, 85).set(2, 7)
     script.call("cudaStreamSynchronize", 60, 90)
-    assert parts_of(script, (0, 20, 100)) == {
-        "kernels": 35,
-        "h2d": 10,
-        "d2h": 10,
-        "other copies": 5,
-        "input": 15,
-        "idle": 5,
-        "host": 20,
-    }
+    parts = {"kernels": 35, "h2d": 10, "d2h": 10, "other copies": 5, "input": 15, "idle": 5, "host": 20}
+    assert parts_of(script, 0, 20, 100) == parts
 
 
 @pytest.mark.parametrize(
@@ -53,55 +42,37 @@ def test_every_instant_belongs_to_the_first_part_that_applies() -> None:
         ("cudaStreamSynchronize", LOADER, 0),
     ],
 )
-def test_a_step_is_idle_while_its_thread_waits_for_a_device_that_does_nothing(
-    name: str, thread: int, idle: float
-) -> None:
-    script = Script()
-    script.call(name, 10, 30, thread=thread)
-    parts = parts_of(script, (0, 0, 40))
+def test_a_step_is_idle_while_it_waits_for_a_device_that_does_nothing(name: str, thread: int, idle: float) -> None:
+    parts = parts_of(Script().call(name, 10, 30, thread=thread), 0, 0, 40)
     assert (parts["idle"], parts["host"]) == (idle, 40 - idle)
 
 
 def test_a_copy_to_pageable_memory_waits_even_if_named_async() -> None:
-    script = Script()
-    script.copy(CopyKind.D2H, 12, 14, pageable=True, call=("cudaMemcpyAsync", 10, 20))
-    assert parts_of(script, (0, 0, 40))["idle"] == 8
+    script = Script().copy(D2H, 12, 14, pageable=True, call=("cudaMemcpyAsync", 10, 20))
+    assert parts_of(script, 0, 0, 40)["idle"] == 8
 
 
 def test_copies_under_kernels_are_counted_separately() -> None:
-    script = Script()
-    script.kernel(0, 30)
-    script.copy(CopyKind.H2D, 20, 40, stream=8)
-    script.copy(CopyKind.D2H, 5, 10, stream=9)
+    script = Script().kernel(0, 30).copy(H2D, 20, 40, stream=8).copy(D2H, 5, 10, stream=9)
     watched = analysed(make_window(script, 50, steps_at((0, 0, 50))))
     assert watched.parts.hidden_h2d_s == pytest.approx(10e-6)
     assert watched.parts.hidden_d2h_s == pytest.approx(5e-6)
     assert in_us(watched.parts)["h2d"] == 10
 
 
-def test_each_step_has_its_own_row() -> None:
-    script = Script()
-    script.kernel(10, 20)
-    script.kernel(45, 60)
-    watched = analysed(make_window(script, 100, steps_at((0, 5, 30), (30, 40, 100)), skipped=10))
-    assert [step.number for step in watched.steps.each] == [11, 12]
-    assert [in_us(step.parts)["kernels"] for step in watched.steps.each] == [10, 15]
-    assert [step.at_s for step in watched.steps.each] == pytest.approx([5e-6, 40e-6])
-
-
-def test_steps_have_means_and_a_median() -> None:
-    steps = analysed(make_window(Script(), 100, steps_at((0, 10, 40), (40, 60, 100)))).steps
+def test_each_step_has_its_own_row_and_all_have_means_and_a_median() -> None:
+    script = Script().kernel(10, 20).kernel(45, 60)
+    steps = analysed(make_window(script, 100, steps_at((0, 10, 40), (40, 60, 100)), skipped=10)).steps
+    assert [step.number for step in steps.each] == [11, 12]
+    assert [in_us(step.parts)["kernels"] for step in steps.each] == [10, 15]
+    assert [step.at_s for step in steps.each] == pytest.approx([10e-6, 60e-6])
     assert steps.watched == 2
-    assert steps.period.value is not None
-    assert steps.period.value.median_s == pytest.approx(50e-6)
+    assert known(steps.period).median_s == pytest.approx(50e-6)
     assert (steps.between_s, steps.inside_s) == pytest.approx((15e-6, 35e-6))
 
 
 def test_without_steps_the_window_is_one_period_without_input() -> None:
-    script = Script()
-    script.kernel(10, 20)
-    script.call("cudaDeviceSynchronize", 15, 30, thread=LOADER)
-    watched = analysed(make_window(script, 40))
+    watched = analysed(make_window(Script().kernel(10, 20).call("cudaDeviceSynchronize", 15, 30, thread=LOADER), 40))
     assert in_us(watched.parts) == {"kernels": 10, "h2d": 0, "d2h": 0, "other copies": 0, "idle": 10, "host": 20}
     assert watched.parts.input_s is None
     assert watched.steps.period.reason == "no step was watched to its end"
@@ -109,9 +80,7 @@ def test_without_steps_the_window_is_one_period_without_input() -> None:
 
 
 def test_the_input_is_unknown_if_only_the_ends_of_steps_are_known() -> None:
-    script = Script()
-    script.kernel(10, 20)
-    watched = analysed(make_window(script, 100, steps_at((0, 0, 40), (40, 40, 100))))
+    watched = analysed(make_window(Script().kernel(10, 20), 100, steps_at((0, 0, 40), (40, 40, 100))))
     assert watched.parts.input_s is None
     assert in_us(watched.parts)["host"] == 45
     assert watched.steps.between_s is None
@@ -133,9 +102,7 @@ spans = st.tuples(st.integers(0, 200), st.integers(0, 60))
     st.lists(st.tuples(st.sampled_from(["kernel", "h2d", "d2h", "d2d", "wait"]), spans), max_size=14),
     st.lists(st.tuples(st.integers(1, 40), st.integers(0, 40)), min_size=1, max_size=5),
 )
-def test_the_parts_agree_with_a_count_of_every_instant(
-    events: list[tuple[str, tuple[int, int]]], lengths: list[tuple[int, int]]
-) -> None:
+def test_the_parts_are_of_instants(events: list[tuple[str, tuple[int, int]]], lengths: list[tuple[int, int]]) -> None:
     script = Script()
     held: dict[str, set[int]] = {name: set() for name in ("kernel", "h2d", "d2h", "d2d", "wait")}
     for name, (begin, length) in events:
@@ -178,19 +145,15 @@ def test_the_lines_that_samples_of_the_steps_thread_saw_are_counted() -> None:
 
 
 def test_a_copy_to_the_host_in_a_step_is_listed_with_its_call() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 5, call=("cudaMemcpyAsync", 0, 2))
-    script.copy(CopyKind.D2H, 12, 14, nbytes=4, call=("cudaMemcpyAsync", 10, 20))
+    script = Script().copy(H2D, 0, 5, call=("cudaMemcpyAsync", 0, 2))
+    script.copy(D2H, 12, 14, nbytes=4, call=("cudaMemcpyAsync", 10, 20))
     (row,) = listed_calls(script)
     assert (row.what, row.call, row.count, row.nbytes) == ("d2h", "cudaMemcpyAsync", 1, 4)
     assert row.seconds == pytest.approx(10e-6)
 
 
 def test_calls_that_wait_or_allocate_are_listed() -> None:
-    script = Script()
-    script.call("cudaStreamSynchronize", 10, 60)
-    script.call("cudaMemcpy", 60, 90)
-    script.call("cudaMalloc", 90, 95)
+    script = Script().call("cudaStreamSynchronize", 10, 60).call("cudaMemcpy", 60, 90).call("cudaMalloc", 90, 95)
     script.call("cudaMallocAsync", 95, 99)
     assert [(row.what, row.call) for row in listed_calls(script)] == [
         ("wait", "cudaStreamSynchronize"),
@@ -200,25 +163,20 @@ def test_calls_that_wait_or_allocate_are_listed() -> None:
 
 
 def test_a_driver_call_inside_a_runtime_call_is_not_counted() -> None:
-    script = Script()
-    number = script.call("cudaStreamSynchronize", 10, 60)
-    script.call("cuStreamSynchronize", 11, 59, inside=number)
+    script = Script().call("cudaStreamSynchronize", 10, 60)
+    script.call("cuStreamSynchronize", 11, 59, inside=script.number)
     script.call("cuEventSynchronize", 70, 75, inside=77)
     assert [row.call for row in listed_calls(script)] == ["cudaStreamSynchronize", "cuEventSynchronize"]
 
 
 def test_calls_between_steps_are_listed_only_without_steps() -> None:
-    script = Script()
-    script.call("cudaStreamSynchronize", 110, 140)
+    script = Script().call("cudaStreamSynchronize", 110, 140)
     assert listed_calls(script) == ()
-    (row,) = listed_calls(script, steps=())
-    assert row.per_step is None
+    assert [row.per_step for row in listed_calls(script, steps=())] == [None]
 
 
 def test_a_call_has_the_line_that_was_sampled_in_its_thread() -> None:
-    script = Script()
-    script.call("cudaStreamSynchronize", 10, 20)
-    script.call("cudaStreamSynchronize", 160, 170)
+    script = Script().call("cudaStreamSynchronize", 10, 20).call("cudaStreamSynchronize", 160, 170)
     samples = (
         seen(9, "train.py:1 in before"),
         seen(15, "train.py:31 in step"),
@@ -230,36 +188,25 @@ def test_a_call_has_the_line_that_was_sampled_in_its_thread() -> None:
     assert (row.count, row.per_step) == (2, 1.0)
 
 
-def test_calls_on_different_lines_are_separate_rows() -> None:
+@pytest.mark.parametrize(
+    ("calls", "lines", "ranges", "rows"),
+    [
+        # Calls on different lines are separate rows.
+        ([(10, 20), (30, 60)], [(15, "a.py:1"), (40, "a.py:2")], (), [("a.py:2", 1), ("a.py:1", 1)]),
+        # A call without a sample has the line of similar calls, unless they are on several, or in another range.
+        ([(10, 20), (30, 31)], [(15, "a.py:1")], (), [("a.py:1", 2)]),
+        ([(10, 20), (30, 41), (50, 59)], [(15, "1"), (35, "2")], (), [("2", 1), ("1", 1), (None, 1)]),
+        ([(10, 20), (30, 31)], [(15, "a.py:1")], (mark("loss", 25, 40),), [("a.py:1", 1), (None, 1)]),
+    ],
+)
+def test_calls_are_listed_by_their_lines(
+    calls: list[tuple[float, float]], lines: list[tuple[float, str]], ranges: Any, rows: list[tuple[str | None, int]]
+) -> None:
     script = Script()
-    script.call("cudaStreamSynchronize", 10, 20)
-    script.call("cudaStreamSynchronize", 30, 60)
-    rows = listed_calls(script, seen=(seen(15, "a.py:1 in f"), seen(40, "a.py:2 in f")))
-    assert [(row.line.value, row.count) for row in rows] == [("a.py:2 in f", 1), ("a.py:1 in f", 1)]
-
-
-def test_a_call_without_a_sample_has_the_line_of_similar_calls() -> None:
-    script = Script()
-    script.call("cudaStreamSynchronize", 10, 20)
-    script.call("cudaStreamSynchronize", 30, 31)
-    (row,) = listed_calls(script, seen=(seen(15, "a.py:1 in f"),))
-    assert (row.line.value, row.count) == ("a.py:1 in f", 2)
-
-
-def test_a_call_has_no_line_if_similar_calls_are_on_several() -> None:
-    script = Script()
-    for begin in (10, 30, 50):
-        script.call("cudaStreamSynchronize", begin, begin + 10)
-    rows = listed_calls(script, seen=(seen(15, "a.py:1 in f"), seen(35, "a.py:2 in f")))
-    assert sorted(row.line.value or "none" for row in rows) == ["a.py:1 in f", "a.py:2 in f", "none"]
-
-
-def test_calls_in_another_range_are_not_similar() -> None:
-    script = Script()
-    script.call("cudaStreamSynchronize", 10, 20)
-    script.call("cudaStreamSynchronize", 30, 31)
-    rows = listed_calls(script, seen=(seen(15, "a.py:1 in f"),), ranges=(mark("loss", 25, 40),))
-    assert [row.line.value for row in rows] == ["a.py:1 in f", None]
+    for begin, end in calls:
+        script.call("cudaStreamSynchronize", begin, end)
+    found = listed_calls(script, seen=tuple(seen(*line) for line in lines), ranges=ranges)
+    assert [(row.line.value, row.count) for row in found] == rows
 
 
 @pytest.mark.parametrize(
@@ -273,16 +220,12 @@ def test_calls_in_another_range_are_not_similar() -> None:
     ],
 )
 def test_a_call_without_a_line_has_the_reason(end: float, samples: tuple[Seen, ...], reason: str) -> None:
-    script = Script()
-    script.call("cudaStreamSynchronize", 10, end)
-    (row,) = listed_calls(script, seen=samples)
+    (row,) = listed_calls(Script().call("cudaStreamSynchronize", 10, end), seen=samples)
     assert row.line.reason == reason
 
 
 def test_the_range_is_the_innermost_around_the_call_on_its_thread() -> None:
-    script = Script()
-    script.call("cudaStreamSynchronize", 30, 40)
-    script.nvtx("loss", 25, 45)
+    script = Script().call("cudaStreamSynchronize", 30, 40).nvtx("loss", 25, 45)
     ranges = (mark("train", 0, 90), mark("decode", 20, 50, thread=LOADER), mark("over", 5, 25))
     (row,) = listed_calls(script, ranges=ranges)
     assert row.range == "loss"
@@ -290,20 +233,11 @@ def test_the_range_is_the_innermost_around_the_call_on_its_thread() -> None:
     assert {row.range for row in listed_calls(script, ranges=ranges)} == {"loss", "train"}
 
 
-def test_allocation_calls_in_steps_are_counted() -> None:
-    script = Script()
-    script.call("cudaMalloc", 10, 11)
-    script.call("cudaFree", 120, 130)
-    script.call("cudaHostAlloc", 160, 170)
+def test_allocation_calls_in_steps_are_counted_and_allocations_are_summed_by_kind_of_memory() -> None:
+    script = Script().call("cudaMalloc", 10, 11).call("cudaFree", 120, 130).call("cudaHostAlloc", 160, 170)
+    script.allocation(1, 4 * MIB).allocation(2, 2 * MIB).allocation(3, 2 * MIB, freed=True)
     activity = activity_of(analysed(make_window(script, 300, STEPS)))
     assert activity.allocation_calls_in_steps == 2
-
-
-def test_allocations_are_summed_by_kind_of_memory() -> None:
-    script = Script()
-    script.allocation(1, 4 * MIB)
-    script.allocation(2, 2 * MIB)
-    script.allocation(3, 2 * MIB, freed=True)
-    (row,) = activity_of(analysed(make_window(script, 300))).allocated
+    (row,) = activity.allocated
     assert (row.memory, row.allocations, row.allocated_bytes) == ("device", 2, 6 * MIB)
     assert (row.releases, row.released_bytes) == (1, 2 * MIB)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +14,14 @@ from watch.windows import LOADER, MACHINE, Flat, Script, activity_of, analysed, 
 from watch_samples import make_stalled, make_watched
 
 from pyxfer._document.machines import Remark
-from pyxfer._document.watches import Advice, Lane, Timeline, Verdict, Watched
+from pyxfer._document.watches import Lane, Timeline, Verdict, Watched
 from pyxfer._report.kinds import chart_of, report_of
 from pyxfer._trace.records import Clock, CopyKind, Kind
 from pyxfer._watch.analysis import MAX_SPANS, analyse
+from pyxfer._watch.step_tracking import Step
 from pyxfer.units import format_percent, format_seconds
+
+H2D, D2H, D2D = CopyKind.H2D, CopyKind.D2H, CopyKind.D2D
 
 
 def timeline_of(watched: Watched) -> Timeline:
@@ -41,10 +45,7 @@ def test_the_timeline_has_the_spans_of_four_steps_of_median_length() -> None:
 
 
 def test_a_window_without_steps_is_drawn_whole() -> None:
-    script = Script()
-    script.kernel(100, 400)
-    script.copy(CopyKind.D2D, 300, 500)
-    line = timeline_of(analysed(make_window(script, 1000)))
+    line = timeline_of(analysed(make_window(Script().kernel(100, 400).copy(D2D, 300, 500), 1000)))
     assert (line.begin_s, line.end_s) == pytest.approx((0.0, 1e-3))
     assert not line.steps
     assert spans_of(line) == {"kernels": ((1e-4, 4e-4),), "other copies": ((3e-4, 5e-4),)}
@@ -62,8 +63,7 @@ def test_many_short_kernels_become_a_bounded_number_of_spans() -> None:
 
 
 def test_steps_of_two_threads_are_not_mixed() -> None:
-    script = Script()
-    script.kernel(10, 20)
+    script = Script().kernel(10, 20)
     steps = steps_at((0, 0, 100), (100, 100, 200)) + steps_at((0, 50, 150), thread=LOADER)
     line = timeline_of(analysed(make_window(script, 300, steps)))
     assert [step.number for step in line.steps] == [1, 2]
@@ -91,17 +91,16 @@ def dense(spans: int = 4000) -> tuple[Script, float]:
     script, random = Script(), np.random.default_rng(1)
     for begin in np.sort(random.uniform(0, 20 * spans, spans)):
         script.kernel(begin, begin + random.uniform(0.2, 4), stream=int(random.integers(3)))
-        script.copy(CopyKind.H2D, begin + 5, begin + 5 + random.uniform(0.2, 30))
+        script.copy(H2D, begin + 5, begin + 5 + random.uniform(0.2, 30))
     return script, 20.0 * spans + 40
 
 
 def exact_ns(script: Script, kind: Kind) -> int:
     """The union of all spans of a kind, on a raster of nanoseconds."""
     rows = script.capture().of(kind)
-    busy = np.zeros(int(rows["end_ns"].max() - rows["start_ns"].min()), np.bool_)
-    for begin, end in zip(
-        rows["start_ns"] - rows["start_ns"].min(), rows["end_ns"] - rows["start_ns"].min(), strict=True
-    ):
+    first = rows["start_ns"].min()
+    busy = np.zeros(int(rows["end_ns"].max() - first), np.bool_)
+    for begin, end in zip(rows["start_ns"] - first, rows["end_ns"] - first, strict=True):
         busy[begin:end] = True
     return int(busy.sum())
 
@@ -131,9 +130,6 @@ def test_the_busy_time_of_steps_is_that_of_their_parts() -> None:
     assert kernels_s == pytest.approx(sum(parts.kernels_s or 0.0 for parts in drawn))
 
 
-# --- the chart -------------------------------------------------------------------------------------------------------
-
-
 def test_the_chart_has_every_span_and_the_share_of_each_lane() -> None:
     watched = make_watched()
     line, spec = timeline_of(watched), chart_of(watched, "timeline")
@@ -145,12 +141,12 @@ def test_the_chart_has_every_span_and_the_share_of_each_lane() -> None:
 def verdict_of(input_us: float, h2d: float = 0, d2h: float = 0, kernels: float = 0, host: float = 0) -> Verdict:
     script, time = Script(), input_us
     if h2d:
-        script.copy(CopyKind.H2D, time, time + h2d)
+        script.copy(H2D, time, time + h2d)
     time += h2d
     script.kernel(time, time + kernels)
     time += kernels
     if d2h:
-        script.copy(CopyKind.D2H, time, time + d2h)
+        script.copy(D2H, time, time + d2h)
     time += d2h + host
     return analysed(make_window(script, time, steps_at((0, input_us, time)))).verdict
 
@@ -200,13 +196,11 @@ def test_the_evidence_has_the_figures_of_the_parts_that_took_time() -> None:
 
 
 def test_a_window_without_steps_is_bound_by_the_host_or_by_copies() -> None:
-    idle, sending = Script(), Script()
-    idle.kernel(0, 70)
-    sending.copy(CopyKind.H2D, 0, 60)
-    verdicts = [analysed(make_window(script, 100)).verdict for script in (idle, sending)]
-    assert [verdict.bound_by for verdict in verdicts] == ["host", "link"]
-    assert "input" not in verdicts[0].text
-    assert verdicts[1].text.startswith("The program is bound by its input. The device does nothing but receive input")
+    scripts = (Script().kernel(0, 70), Script().copy(H2D, 0, 60))
+    idle, sending = (analysed(make_window(script, 100)).verdict for script in scripts)
+    assert (idle.bound_by, sending.bound_by) == ("host", "link")
+    assert "input" not in idle.text
+    assert sending.text.startswith("The program is bound by its input. The device does nothing but receive input")
 
 
 def test_without_records_or_length_the_verdict_is_unknown() -> None:
@@ -225,9 +219,7 @@ def test_a_step_bound_by_the_host_says_how_long_it_awaits_input(input_us: float,
 
 
 def test_in_host_memory_the_verdict_is_unknown() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 40)
-    watched = analyse(make_window(script, 100), Flat(50.0), replace(MACHINE, runtime="host"))
+    watched = analyse(make_window(Script().copy(H2D, 0, 40), 100), Flat(50.0), replace(MACHINE, runtime="host"))
     assert watched.verdict.bound_by == "unknown"
     assert watched.verdict.text.startswith("No GPU was watched, so")
     assert watched.advice == ()
@@ -235,12 +227,6 @@ def test_in_host_memory_the_verdict_is_unknown() -> None:
 
 
 STEP = steps_at((0, 1, 100))
-
-
-def test_the_remarks_of_the_session_come_first() -> None:
-    said = Remark("children", "at least 2 child processes ran during the window")
-    failed = make_window(None, 100, STEP, remarks=(said,))
-    assert analysed(failed).remarks[0] == said
 
 
 def test_dropped_records_get_a_remark_by_kind() -> None:
@@ -259,31 +245,26 @@ def test_dropped_records_get_a_remark_by_kind() -> None:
         *[(60.5, 0, 6_049_000, []), (60.5, 0, 6_051_000, ["clock-drift"])],
     ],
 )
-def test_clocks_may_be_20_us_apart_and_drift_by_a_ten_thousandth(
-    seconds: float, error_ns: int, drift_ns: int, codes: list[str]
-) -> None:
+def test_clocks_may_be_20_us_apart_and_drift(seconds: float, error_ns: int, drift_ns: int, codes: list[str]) -> None:
     length = seconds * 1e6
     watched = analysed(make_window(Script(), length, steps_at((0, 1, length)), clock=Clock(error_ns, drift_ns)))
     assert watched.window_s == pytest.approx(seconds)
     assert [remark.code for remark in watched.remarks] == codes
 
 
-def test_failed_and_unclosed_steps_are_counted_with_the_first_failure() -> None:
+BROKEN: list[dict[str, Any]] = [{"failed": "ValueError: no"}, {"failed": "KeyError: 'x'"}, {"closed": False}]
+
+
+def test_failed_and_unclosed_steps_are_counted_with_the_first_failure_also_if_there_is_no_other_step() -> None:
     step, *others = steps_at(*((place, place + 0.5, place + 1) for place in range(5)))
-    failed = (others[0]._replace(failed="ValueError: no"), others[1]._replace(failed="KeyError: 'x'"))
-    unclosed = (others[2]._replace(closed=False), others[3]._replace(closed=False))
-    assert [remark.text for remark in analysed(make_window(Script(), 100, (step, *failed, *unclosed))).remarks] == [
+    broken = [other._replace(**how) for other, how in zip(others, [*BROKEN, BROKEN[2]], strict=True)]
+    assert [remark.text for remark in analysed(make_window(Script(), 100, (step, *broken))).remarks] == [
         "2 steps failed, and are not in the figures of steps: ValueError: no",
         "2 steps had not ended with the window, and are not in the figures",
     ]
-
-
-@pytest.mark.parametrize(
-    ("broken", "code"), [({"failed": "ValueError: no"}, "failed-steps"), ({"closed": False}, "unclosed-steps")]
-)
-def test_a_window_whose_only_step_failed_or_did_not_end_has_one_remark(broken: dict[str, Any], code: str) -> None:
-    window = make_window(Script(), 100, (STEP[0]._replace(**broken),))
-    assert [remark.code for remark in analysed(window).remarks] == [code]
+    for how in BROKEN:
+        (remark,) = analysed(make_window(Script(), 100, (STEP[0]._replace(**how),))).remarks
+        assert remark.code == ("failed-steps" if "failed" in how else "unclosed-steps")
 
 
 @pytest.mark.parametrize(("unchanged", "fix"), [(False, "with w.step():"), (True, "with pyxfer.watch() as w:")])
@@ -293,12 +274,22 @@ def test_a_window_without_steps_has_a_remark_on_how_to_mark_them(unchanged: bool
     assert fix in (remark.fix or "")
 
 
+CUT = Remark("capacity", "the capacity for records was used up after 1.00 s")
+
+
 def test_a_cut_window_has_one_remark_on_its_capacity_and_one_on_records_that_cupti_has_lost() -> None:
-    cut = Remark("capacity", "the capacity for records was used up after 1.00 s")
-    window = make_window(Script(), 100, STEP, dropped={"copies": 12}, remarks=(cut,))
-    assert analysed(window).remarks == (cut,)
-    lost = make_window(Script(), 100, STEP, dropped={"copies": 12, "unknown": 3}, remarks=(cut,))
-    assert "missing: 3 unknown;" in analysed(lost).remarks[1].text
+    window = make_window(Script(), 100, STEP, dropped={"copies": 12}, remarks=(CUT,))
+    assert analysed(window).remarks == (CUT,)
+    lost = make_window(Script(), 100, STEP, dropped={"copies": 12, "unknown": 3}, remarks=(CUT,))
+    first, second = analysed(lost).remarks
+    assert first == CUT
+    assert "missing: 3 unknown;" in second.text
+
+
+def test_a_cut_window_without_steps_does_not_say_that_none_was_begun() -> None:
+    remark = analysed(make_window(Script(), 100, remarks=(CUT,))).remarks[1]
+    assert (remark.code, remark.fix) == ("no-steps", None)
+    assert "no step was begun" not in remark.text
 
 
 @pytest.mark.parametrize("steps", [10_000, 10_001])
@@ -316,8 +307,7 @@ def test_the_64_threads_with_the_longest_calls_are_listed() -> None:
 
 
 def test_a_thread_without_a_name_is_shown_with_its_id() -> None:
-    script = Script()
-    script.call("cudaStreamSynchronize", 10, 20, thread=1234)
+    script = Script().call("cudaStreamSynchronize", 10, 20, thread=1234)
     window = make_window(script, 100, STEP, ranges=(mark("decode", 0, 1),), threads={4001: "MainThread"})
     threads = analysed(window).threads
     assert {use.name for use in threads} == {"thread 1234", "MainThread"}
@@ -325,81 +315,47 @@ def test_a_thread_without_a_name_is_shown_with_its_id() -> None:
     assert [(use.calls_s, use.steps) for use in threads] == [(pytest.approx(10e-6), 0), (0.0, 1)]
 
 
-def test_a_cut_window_without_steps_does_not_say_that_none_was_begun() -> None:
-    cut = Remark("capacity", "the capacity for records was used up after 1.00 s")
-    remark = analysed(make_window(Script(), 100, remarks=(cut,))).remarks[1]
-    assert remark.code == "no-steps"
-    assert "no step was begun" not in remark.text
-    assert remark.fix is None
-
-
 SENT = 10_000_000
 TURN = 5_000
 TURNS = 4
+SPANS = [(begin, begin + 1000, begin + TURN) for begin in range(0, TURNS * TURN, TURN)]
+FAILED = steps_at((TURNS * TURN, TURNS * TURN, (TURNS + 1) * TURN))[0]._replace(failed="ValueError: no")
 
 
-def loop() -> Script:
-    """Four steps: one millisecond to make the input, one to send it, three to compute."""
+def loop(*begins: float, nbytes: int = SENT, pageable: bool = True, more: tuple[Step, ...] = ()) -> Watched:
+    """Four steps: one millisecond to make the input, one to send it, three to compute. More copies begin then."""
     script = Script()
     for begin in range(0, TURNS * TURN, TURN):
-        send(script, begin + 1000)
+        script.copy(H2D, begin + 1000, begin + 2000, SENT, True, ("cudaMemcpyAsync", begin + 1000, begin + 2000))
         script.kernel(begin + 2000, begin + TURN)
         script.call("cudaStreamSynchronize", begin + 2000, begin + TURN)
-    return script
+    for when in begins:
+        script.copy(H2D, when, when + 1000, nbytes, pageable, ("cudaMemcpyAsync", when, when + 1000))
+    return analysed(make_window(script, 10 * TURNS * TURN, (*steps_at(*SPANS), *more)))
 
 
-def send(script: Script, begin: float, nbytes: int = SENT) -> None:
-    call = ("cudaMemcpyAsync", begin, begin + 1000)
-    script.copy(CopyKind.H2D, begin, begin + 1000, nbytes=nbytes, pageable=True, call=call)
+@pytest.mark.parametrize(
+    ("begins", "more"),
+    [
+        ([(TURNS + 1 + place) * TURN for place in range(20)], ()),
+        (range(TURNS * TURN + 10, TURNS * TURN + 30), (FAILED,)),
+    ],
+    ids=["after the loop", "of a failed step"],
+)
+def test_copies_of_no_usual_step_are_in_no_prediction(begins: Sequence[float], more: tuple[Step, ...]) -> None:
+    assert loop(*begins, nbytes=100 * SENT, more=more).advice == loop().advice
 
 
-def spans(turns: int = TURNS) -> list[tuple[float, float, float]]:
-    return [(begin, begin + 1000, begin + TURN) for begin in range(0, turns * TURN, TURN)]
-
-
-def watched_loop(script: Script, length: float = 10 * TURNS * TURN) -> Watched:
-    return analysed(make_window(script, length, steps_at(*spans())), Flat(50.0))
-
-
-def gains(watched: Watched) -> dict[str, Advice]:
-    return {row.code: row for row in watched.advice}
-
-
-def test_copies_after_the_loop_are_in_no_prediction() -> None:
-    script = loop()
-    for place in range(20):
-        send(script, (TURNS + 1 + place) * TURN, nbytes=100 * SENT)
-    assert gains(watched_loop(script)) == gains(watched_loop(loop()))
-
-
-def test_copies_of_a_failed_step_are_in_no_prediction() -> None:
-    script = loop()
-    for place in range(20):
-        send(script, TURNS * TURN + 10 + place, nbytes=100 * SENT)
-    failed = steps_at((TURNS * TURN, TURNS * TURN, (TURNS + 1) * TURN))[0]._replace(failed="ValueError: no")
-    window = make_window(script, 50_000, (*steps_at(*spans()), failed))
-    assert gains(analysed(window, Flat(50.0))) == gains(watched_loop(loop()))
-
-
-def test_pinned_copies_outside_of_steps_do_not_hide_that_the_input_is_pageable() -> None:
-    script = loop()
-    script.copy(CopyKind.H2D, 40_000, 45_000, nbytes=1000 * SENT)
-    assert "waits" not in gains(watched_loop(script))
-
-
-def test_the_saving_per_step_is_of_copies_in_steps() -> None:
-    script = loop()
-    send(script, 60_000)
-    (row,) = activity_of(watched_loop(script)).pageable
+def test_copies_outside_of_steps_are_not_in_figures_per_step() -> None:
+    assert "waits" not in {row.code for row in loop(40_000, nbytes=1000 * SENT, pageable=False).advice}
+    (row,) = activity_of(loop(60_000)).pageable
     assert (row.count, row.saves_s.value) == (5, pytest.approx(5 * 800e-6))
     assert row.saves_per_step_s == pytest.approx(800e-6)
 
 
 def test_a_copy_without_a_time_belongs_to_the_step_of_its_call() -> None:
-    script = Script()
-    script.kernel(0, 20_000)
+    script = Script().kernel(0, 20_000).copy(H2D, 2000, 3000, nbytes=SENT)
     for begin in (1000, 60_000):
-        script.copy(CopyKind.H2D, 0, 0, nbytes=SENT, pageable=True, call=("cudaMemcpyAsync", begin, begin + 10))
-    script.copy(CopyKind.H2D, 2000, 3000, nbytes=SENT)
+        script.copy(H2D, 0, 0, nbytes=SENT, pageable=True, call=("cudaMemcpyAsync", begin, begin + 10))
     window = make_window(script, 70_000, steps_at((0, 0, 20_000)))
     assert activity_of(analysed(window)).pageable[0].saves_per_step_s == pytest.approx(0)

@@ -7,16 +7,16 @@ import pickle
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 from frameworks.installed.available import SLOW, needs
-from watch.copying import session, window_of
+from watch.copying import in_threads, session, window_of
 from watch.programs import environment
 
 from pyxfer._document.watches import Watched
@@ -86,6 +86,8 @@ def importing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Impor
     for name, source in SOURCES.items():
         path = tmp_path.joinpath(*name.split("."))
         path.parent.mkdir(parents=True, exist_ok=True)
+        for folder in path.relative_to(tmp_path).parents[:-1]:
+            (tmp_path / folder / "__init__.py").touch()  # else a package that is installed would be found first
         path.with_suffix(".py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -100,11 +102,12 @@ def importing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Impor
         del sys.modules[name]
 
 
-def found_in(watched: Session, named: NamedFunction | None = None) -> FoundSteps:
-    """The steps of this session, found from now on."""
-    made = FoundSteps(lambda: watched.steps)
-    find_steps(made, named)
-    return made
+@contextmanager
+def finding(named: NamedFunction | None = None) -> Iterator[Session]:
+    """A session whose steps are found."""
+    with session() as watched:
+        find_steps(FoundSteps(lambda: watched.steps), named)
+        yield watched
 
 
 @pytest.fixture(autouse=True)
@@ -121,8 +124,7 @@ def run(found: FoundSteps, kind: Any, name: str = "f", times: int = 1, function:
 
 
 def test_batches_of_keras_are_steps_with_their_input_between_them(engine: Engine, importing: Import) -> None:
-    with session() as watched:
-        found_in(watched)
+    with finding() as watched:
         callbacks = importing(KERAS).CallbackList()
         for batch in range(3):
             assert callbacks.on_train_batch_begin(batch) == batch
@@ -136,8 +138,7 @@ def test_batches_of_keras_are_steps_with_their_input_between_them(engine: Engine
 
 
 def test_a_batch_without_an_end_is_not_a_step(engine: Engine, importing: Import) -> None:
-    with session() as watched:
-        found_in(watched)
+    with finding() as watched:
         callbacks = importing(KERAS).CallbackList()
         callbacks.on_train_batch_begin(0)
         callbacks.on_train_batch_begin(0)
@@ -147,14 +148,11 @@ def test_a_batch_without_an_end_is_not_a_step(engine: Engine, importing: Import)
 
 
 @pytest.mark.parametrize("name", [TENSORFLOW, JAX])
-def test_calls_of_a_compiled_function_are_steps_from_the_second_on(
-    engine: Engine, importing: Import, name: str
-) -> None:
+def test_calls_of_a_compiled_function_are_steps_but_the_first(engine: Engine, importing: Import, name: str) -> None:
     def train(number: int, *, function: int) -> int:
         return number + function
 
-    with session() as watched:
-        found_in(watched)
+    with finding() as watched:
         module = importing(name)
         function = module.Function(train) if name == TENSORFLOW else module.jit(train)
         assert [function(number, function=1) for number in range(4)] == [1, 2, 3, 4]
@@ -165,16 +163,14 @@ def test_calls_of_a_compiled_function_are_steps_from_the_second_on(
 
 
 def test_a_compiled_function_that_is_called_once_is_not_a_step(engine: Engine, importing: Import) -> None:
-    with session() as watched:
-        found_in(watched)
+    with finding() as watched:
         for each in range(3):
             importing(TENSORFLOW).Function(lambda each=each: each)()
     assert (window_of(watched).finder, window_of(watched).steps) == (None, ())
 
 
 def test_functions_that_jax_itself_has_compiled_are_not_counted(engine: Engine, importing: Import) -> None:
-    with session() as watched:
-        found_in(watched)
+    with finding() as watched:
         jax = importing(JAX)
         function = vars(importing("own", "def dot(): return 3"))["dot"]
         function.__module__ = "jax.experimental.sparse"
@@ -184,8 +180,7 @@ def test_functions_that_jax_itself_has_compiled_are_not_counted(engine: Engine, 
 
 
 def test_calls_inside_a_step_are_part_of_it(engine: Engine, importing: Import) -> None:
-    with session() as watched:
-        found_in(watched)
+    with finding() as watched:
         jit = importing(JAX).jit
         inner = jit(lambda: None)
         outer = jit(lambda: [inner() for _ in range(5)])
@@ -261,8 +256,7 @@ def test_a_window_that_a_lower_kind_has_opened_skips_the_steps_of_the_higher_one
 
 def test_a_named_function_is_the_only_step(engine: Engine, importing: Import) -> None:
     own = importing("own", "def generate(x): return 1 / x")
-    with session() as watched:
-        found_in(watched, NamedFunction("own:generate"))
+    with finding(NamedFunction("own:generate")) as watched:
         function = importing(TENSORFLOW).Function(lambda: None)
         callbacks = importing(KERAS).CallbackList()
         for _ in range(4):
@@ -292,12 +286,7 @@ def test_steps_of_several_threads_do_not_nest(engine: Engine) -> None:
     with session() as watched:
         found = FoundSteps(lambda: watched.steps)
 
-        def in_another_thread() -> None:
-            thread = threading.Thread(target=run, args=(found, "named"))
-            thread.start()
-            thread.join()
-
-        run(found, "named", function=in_another_thread)
+        run(found, "named", function=lambda: in_threads(lambda: run(found, "named")))
     assert len({step.thread for step in window_of(watched).steps}) == 2
 
 
@@ -346,12 +335,9 @@ model = Model()
         ("partial", "own.partial(7)", (5, (7,), 4, {})),
     ],
 )
-def test_functions_and_methods_can_be_named(
-    engine: Engine, importing: Import, path: str, expression: str, result: object
-) -> None:
+def test_a_function_can_be_named(engine: Engine, importing: Import, path: str, expression: str, result: object) -> None:
     named = NamedFunction(f"own:{path}")
-    with session() as watched:
-        found_in(watched, named)
+    with finding(named) as watched:
         own = importing("own", OWN)
         assert eval(expression, {"own": own}) == result
     assert window_of(watched).functions == (f"own:{path}",)
@@ -364,7 +350,7 @@ def test_a_named_function_keeps_its_signature_its_attributes_and_its_pickle(engi
         signature, attributes = inspect.signature(plain.Model.generate), dict(vars(plain.Model.generate))
         pickled = pickle.dumps((plain.function, plain.Model.generate, plain.model))
         for path in ("function", "Model.generate"):
-            found_in(watched, NamedFunction(f"own:{path}"))
+            find_steps(FoundSteps(lambda: watched.steps), NamedFunction(f"own:{path}"))
     changed = plain.Model.generate
     assert changed.__wrapped__ is not changed
     assert (inspect.signature(changed), changed.__name__, changed.__doc__) == (signature, "generate", "Its text.")
@@ -374,10 +360,9 @@ def test_a_named_function_keeps_its_signature_its_attributes_and_its_pickle(engi
 
 
 def test_a_jitted_function_keeps_its_type_its_attributes_and_its_pickle(engine: Engine, importing: Import) -> None:
-    with session() as watched:
-        jax = importing(JAX)
-        plain = jax.jit(inspect.cleandoc, static=3)
-        found_in(watched)
+    jax = importing(JAX)
+    plain = jax.jit(inspect.cleandoc, static=3)
+    with finding():
         jitted, decorated = jax.jit(inspect.cleandoc, static=3), jax.jit(static=3)(inspect.cleandoc)
     for each in (jitted, decorated):
         assert isinstance(each, type(plain))
@@ -394,8 +379,7 @@ def test_a_jitted_function_keeps_its_type_its_attributes_and_its_pickle(engine: 
 
 
 def test_a_jitted_method_is_bound_to_its_instance(engine: Engine, importing: Import) -> None:
-    with session() as watched:
-        found_in(watched)
+    with finding() as watched:
         jit = importing(JAX).jit
 
         class Model:
@@ -426,12 +410,9 @@ def test_a_jitted_method_is_bound_to_its_instance(engine: Engine, importing: Imp
         ("__main__:function", "the script did not define 'function'"),
     ],
 )
-def test_a_function_that_gives_no_steps_has_a_reason(
-    engine: Engine, importing: Import, text: str, problem: str
-) -> None:
+def test_a_function_without_steps_has_a_reason(engine: Engine, importing: Import, text: str, problem: str) -> None:
     named = NamedFunction(text)
-    with session() as watched:
-        found_in(watched, named)
+    with finding(named) as watched:
         importing("own", OWN)
     assert named.problem.startswith(problem)
     assert window_of(watched).steps == ()
@@ -454,19 +435,11 @@ def test_a_module_that_does_not_exist_is_a_usage_error(importing: Import) -> Non
 
 
 def test_a_framework_that_differs_inside_is_imported_without_steps(engine: Engine, importing: Import) -> None:
-    find_steps(FoundSteps(lambda: NO_STEP), None)
     for name in SOURCES:
         module = ModuleType(name)
         sys.modules[name] = module
         find_steps(FoundSteps(lambda: NO_STEP), None)
         assert not [each for each in vars(module) if not each.startswith("__")]
-
-
-def test_modules_keep_their_own_loaders(importing: Import) -> None:
-    find_steps(FoundSteps(lambda: NO_STEP), None)
-    for name in SOURCES:
-        module = importing(name)
-        assert type(module.__loader__).__name__ == type(module.__spec__.loader).__name__ == "SourceFileLoader"
 
 
 def test_the_finder_ignores_other_modules_and_is_removed_after_the_last_import(importing: Import) -> None:
@@ -475,7 +448,8 @@ def test_the_finder_ignores_other_modules_and_is_removed_after_the_last_import(i
     (waiting,) = [each for each in sys.meta_path if each not in before]
     assert waiting.find_spec("json", None) is None
     for name in SOURCES:
-        importing(name)
+        module = importing(name)
+        assert type(module.__loader__).__name__ == type(module.__spec__.loader).__name__ == "SourceFileLoader"
     assert sys.meta_path == before
     stop()
     find_steps(FoundSteps(lambda: NO_STEP), NamedFunction("own:f"))()
@@ -575,11 +549,10 @@ inspect.signature(jit), jit.__name__, jit.__doc__ == jax.jit.__doc__
 TIMEOUT_S = 300.0
 
 
-def watched(folder: Path, text: str, *options: str, **variables: str) -> tuple[str, Watched]:
-    (folder / "train.py").write_text(text)
-    command = [sys.executable, "-m", "pyxfer", "watch", "--device", "host", "--ceilings", "none"]
+def run_script(folder: Path, *arguments: str, **variables: str) -> str:
+    """What it prints."""
     result = subprocess.run(
-        [*command, *options, "--export-json", "w.json", "train.py"],
+        [sys.executable, *arguments, "train.py"],
         capture_output=True,
         text=True,
         check=False,
@@ -588,59 +561,53 @@ def watched(folder: Path, text: str, *options: str, **variables: str) -> tuple[s
         env={**environment(), "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu", **variables},
     )
     assert result.returncode == 0, result.stderr
-    return result.stdout, Watched.load(folder / "w.json")
+    return result.stdout
 
 
+def watched(folder: Path, text: str, *options: str, **variables: str) -> tuple[str, Watched]:
+    (folder / "train.py").write_text(text)
+    command = ["-m", "pyxfer", "watch", "--device", "host", "--ceilings", "none", "--export-json", "w.json"]
+    return run_script(folder, *command, *options, **variables), Watched.load(folder / "w.json")
+
+
+# One step: the window closes inside PyTorch's own step.
 @needs("torch")
-def test_optimizer_steps_are_skipped_and_counted(tmp_path: Path) -> None:
-    _, result = watched(tmp_path, TRAINING, "--skip", "3", "--steps", "5")
-    assert (result.steps.skipped, result.steps.watched, result.ended) == (3, 5, "complete")
+@pytest.mark.parametrize(("skip", "steps"), [(3, 5), (0, 1)])
+def test_optimizer_steps_are_skipped_and_counted(tmp_path: Path, skip: int, steps: int) -> None:
+    _, result = watched(tmp_path, TRAINING, f"--skip={skip}", f"--steps={steps}")
+    assert (result.steps.skipped, result.steps.watched, result.ended) == (skip, steps, "complete")
     assert result.steps.finder == "optimizer"
-
-
-@needs("torch")
-def test_a_window_that_closes_inside_pytorchs_step_does_not_break_it(tmp_path: Path) -> None:
-    _, result = watched(tmp_path, TRAINING, "--steps", "1")
-    assert (result.steps.watched, result.ended) == (1, "complete")
 
 
 @SLOW
 @needs("tensorflow")
-@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
-def test_batches_of_keras_fit_are_the_steps(tmp_path: Path, backend: str) -> None:
+@pytest.mark.parametrize(
+    ("backend", "skip", "options"),
+    [("tensorflow", 0, ()), ("jax", 0, ()), ("torch", 0, ()), ("tensorflow", 4, ("--skip=4", "--steps=8"))],
+)
+def test_batches_of_keras_fit_are_the_steps(tmp_path: Path, backend: str, skip: int, options: tuple[str, ...]) -> None:
     pytest.importorskip("keras", reason="not installed: Keras")
-    text = (
-        KERAS_SCRIPT
-        if backend != "torch"
-        else KERAS_SCRIPT.replace("import jax\n", "").replace("jax.jit(lambda x: x + 1)", "abs")
-    )
-    printed, result = watched(tmp_path, text, KERAS_BACKEND=backend)
+    text = KERAS_SCRIPT
+    if backend == "torch":
+        text = text.replace("import jax\n", "").replace("jax.jit(lambda x: x + 1)", "abs")
+    printed, result = watched(tmp_path, text, *options, KERAS_BACKEND=backend)
     assert printed == "12\n"
-    assert (result.steps.finder, result.steps.watched, result.steps.failed) == ("keras", 12, 0)
+    assert (result.steps.finder, result.steps.skipped, result.steps.failed) == ("keras", skip, 0)
+    assert result.steps.watched == 12 - skip
     assert result.steps.between_s is not None
 
 
 @SLOW
-@needs("tensorflow")
-def test_steps_of_keras_fit_are_skipped_after_other_calls(tmp_path: Path) -> None:
-    pytest.importorskip("keras", reason="not installed: Keras")
-    printed, result = watched(tmp_path, KERAS_SCRIPT, "--skip", "4", "--steps", "5", KERAS_BACKEND="tensorflow")
-    assert printed == "12\n"
-    assert (result.steps.finder, result.steps.skipped, result.steps.watched) == ("keras", 4, 5)
-
-
-@SLOW
-@needs("tensorflow")
-def test_calls_of_a_tf_function_are_the_steps(tmp_path: Path) -> None:
-    printed, result = watched(tmp_path, COMPILED)
-    assert printed == "[3.0, 3.0, 3.0] 1 train\n"
-    assert (result.steps.finder, result.steps.functions, result.steps.watched) == ("compiled", ("train",), 5)
-
-
-@SLOW
-@needs("jax")
-def test_calls_of_a_jitted_function_are_the_steps(tmp_path: Path) -> None:
-    _, result = watched(tmp_path, JITTED)
+@pytest.mark.parametrize(
+    ("text", "output"),
+    [
+        pytest.param(COMPILED, "[3.0, 3.0, 3.0] 1 train\n", marks=needs("tensorflow")),
+        pytest.param(JITTED, "", marks=needs("jax")),
+    ],
+)
+def test_calls_of_a_compiled_function_of_a_framework_are_the_steps(tmp_path: Path, text: str, output: str) -> None:
+    printed, result = watched(tmp_path, text)
+    assert printed == output
     assert (result.steps.finder, result.steps.functions, result.steps.watched) == ("compiled", ("train",), 5)
 
 
@@ -656,17 +623,8 @@ for line in {USES_OF_JITTED!r}.strip().splitlines():
         print(line, type(error), error)
 """
     printed, _ = watched(tmp_path, text)
-    alone = subprocess.run(
-        [sys.executable, "train.py"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=TIMEOUT_S,
-        cwd=tmp_path,
-        env={**environment(), "JAX_PLATFORMS": "cpu"},
-    )
     address = re.compile("0x[0-9a-f]+")
-    assert address.sub("0x", printed) == address.sub("0x", alone.stdout)
+    assert address.sub("0x", printed) == address.sub("0x", run_script(tmp_path))
     assert len(printed.splitlines()) > len(USES_OF_JITTED.splitlines())
 
 

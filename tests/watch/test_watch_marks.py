@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from watch.copying import in_threads
 
 import pyxfer
 from pyxfer import UsageError
@@ -44,27 +45,16 @@ def test_a_marked_block_is_a_range_of_its_thread(window: RangeRecorder) -> None:
     assert thread == threading.get_native_id()
 
 
-def test_each_call_of_a_marked_function_is_a_range(window: RangeRecorder) -> None:
+def test_each_call_of_a_marked_function_generator_or_coroutine_is_a_range_until_its_end(window: RangeRecorder) -> None:
     @mark("work")
     def work(number: int) -> int:
         """Doubles."""
         return 2 * number
 
-    assert [work(1), work(2)] == [2, 4]
-    assert work.__doc__ == "Doubles."
-    assert names(window.close(now())) == ["work", "work"]
-
-
-def test_a_marked_generator_is_a_range_until_it_is_exhausted(window: RangeRecorder) -> None:
     @mark("batches")
     def batches() -> Iterator[int]:
         yield from (1, 2)
 
-    assert list(batches()) == [1, 2]
-    assert names(window.close(now())) == ["batches"]
-
-
-def test_a_marked_coroutine_is_a_range_until_it_returns(window: RangeRecorder) -> None:
     @mark("fetch")
     async def fetch() -> int:
         await asyncio.sleep(0)
@@ -73,8 +63,11 @@ def test_a_marked_coroutine_is_a_range_until_it_returns(window: RangeRecorder) -
     async def both() -> list[int]:
         return list(await asyncio.gather(fetch(), fetch()))
 
+    assert [work(1), work(2)] == [2, 4]
+    assert work.__doc__ == "Doubles."
+    assert list(batches()) == [1, 2]
     assert asyncio.run(both()) == [3, 3]
-    assert names(window.close(now())) == ["fetch", "fetch"]
+    assert names(window.close(now())) == ["work", "work", "batches", "fetch", "fetch"]
 
 
 async def _rows() -> AsyncIterator[int]:
@@ -130,11 +123,7 @@ def test_one_mark_works_recursively_and_in_several_threads(window: RangeRecorder
             with shared:
                 meet.wait(10)
 
-    threads = [threading.Thread(target=inside) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(inside, inside)
     found = window.close(now())
     assert names(found) == ["shared"] * 4
     assert len({thread for *_, thread in found}) == 2
@@ -154,16 +143,12 @@ def test_marks_may_end_in_another_order_than_nested(window: RangeRecorder) -> No
 def test_a_mark_may_end_in_another_thread(window: RangeRecorder) -> None:
     moved = mark("moved")
     moved.__enter__()
-    thread = threading.Thread(target=moved.__exit__, args=(None, None, None))
-    thread.start()
-    thread.join()
+    in_threads(lambda: moved.__exit__(None, None, None))
     assert names(window.close(now())) == ["moved"]
 
 
 def test_a_thread_that_ends_inside_a_mark_leaves_no_range(window: RangeRecorder) -> None:
-    thread = threading.Thread(target=mark("lost").__enter__)
-    thread.start()
-    thread.join()
+    in_threads(mark("lost").__enter__)
     assert names(window.close(now())) == []
 
 
@@ -245,9 +230,7 @@ def test_no_frame_is_kept_alive() -> None:
     assert gone.is_set()
 
 
-def test_at_the_limit_every_second_sample_is_dropped_and_the_interval_doubles(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_at_the_limit_every_second_sample_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marks, "MAX_SAMPLES", 8)
     sampler = LineSampler()
     every_s = sampler._every_s

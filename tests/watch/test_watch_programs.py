@@ -11,16 +11,19 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from marks import slow
+from samples import known
 from watch.programs import TIMEOUT_S, environment, output, start_program
 
 import pyxfer
 from pyxfer import UsageError
 from pyxfer._document.watches import Watched
+from pyxfer._trace.records import CopyKind, Kind
 from pyxfer._watch.launch import NOTE, FirstUse, Launch, numbered, window_path
 from pyxfer._watch.options import WatchOptions
 from pyxfer._watch.window import load_window
@@ -40,9 +43,9 @@ print(json.dumps({
 WATCH = ("-m", "pyxfer", "watch", "--device", "host", "--ceilings", "none")
 
 
-def run(*arguments: str, cwd: Path, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *python, *arguments],
+        [sys.executable, *arguments],
         input="what it reads",
         capture_output=True,
         text=True,
@@ -51,16 +54,6 @@ def run(*arguments: str, cwd: Path, python: tuple[str, ...] = ()) -> subprocess.
         cwd=cwd,
         env=environment(),
     )
-
-
-def alone_and_watched(
-    *program: str, cwd: Path, python: tuple[str, ...] = ()
-) -> tuple[dict[str, object], dict[str, object]]:
-    """The output of the program alone, and watched."""
-    alone, watched = run(*program, cwd=cwd, python=python), run(*WATCH, *program, cwd=cwd, python=python)
-    assert alone.returncode == 0, alone.stderr
-    assert watched.returncode == 0, watched.stderr
-    return json.loads(alone.stdout), json.loads(watched.stdout)
 
 
 @pytest.fixture
@@ -91,9 +84,10 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_a_program_runs_as_under_python(folder: Path, program: tuple[str, ...]) -> None:
     (folder / "package" / "link.py").symlink_to(folder / "script.py")
-    flags = ("-O", "-B", "-Wignore")
-    alone, watched = alone_and_watched(*program, "first", "--skip", "3", "-m", cwd=folder, python=flags)
-    assert watched == alone
+    flags, arguments = ("-O", "-B", "-Wignore"), (*program, "first", "--skip", "3", "-m")
+    alone, watched = (run(*flags, *watch, *arguments, cwd=folder) for watch in ((), WATCH))
+    assert alone.returncode == watched.returncode == 0, (alone.stderr, watched.stderr)
+    assert json.loads(watched.stdout) == json.loads(alone.stdout)
 
 
 def test_a_script_in_another_folder_finds_its_own_modules(folder: Path) -> None:
@@ -196,28 +190,16 @@ def launched(folder: Path, driver: Path, use: str) -> str:
     """The output of a script that is watched from its first use of CUDA."""
     (folder / "script.py").write_text(SCRIPT)
     launch = Launch(WatchOptions(device="host", lines=False), str(folder), driver=12090)
-    result = subprocess.run(
-        [sys.executable, "-c", LAUNCH, launch.pack(), "script.py", str(driver), use],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S,
-        cwd=folder,
-        env=environment(),
-    )
+    result = run("-c", LAUNCH, launch.pack(), "script.py", str(driver), use, cwd=folder)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
-def test_copies_before_the_first_use_of_cuda_are_not_in_the_window_and_nvtx_is_set_up(
-    tmp_path: Path, driver: Path
-) -> None:
+def test_copies_before_the_first_use_of_cuda_are_not_watched_and_nvtx_is_set_up(tmp_path: Path, driver: Path) -> None:
     assert launched(tmp_path, driver, "use") == "named for NVTX: True\n"
-    capture = load_window(window_path(str(tmp_path), 1)).capture.value
-    assert capture is not None
+    capture = known(load_window(window_path(str(tmp_path), 1)).capture)
     assert [capture.name(record) for record in capture.records if "cpy" in capture.name(record)]
-    ways = capture.records["way"][capture.records["kind"] == 1]
-    assert ways.tolist() == [2]
+    assert capture.of(Kind.COPY)["way"].tolist() == [CopyKind.D2H]
 
 
 def test_a_script_that_does_not_use_cuda_leaves_a_note(tmp_path: Path, driver: Path) -> None:
@@ -227,14 +209,12 @@ def test_a_script_that_does_not_use_cuda_leaves_a_note(tmp_path: Path, driver: P
 
 
 def test_cancel_prevents_the_callback_or_waits_for_it() -> None:
-    called = threading.Event()
+    called, inside, go_on = (threading.Event() for _ in range(3))
     early = FirstUse(60.0, called.set, needs_cuda=False)
     early.start()
     early.cancel()
     assert not early.is_alive()
     assert not called.is_set()
-
-    inside, go_on = threading.Event(), threading.Event()
 
     def call() -> None:
         inside.set()
@@ -381,13 +361,11 @@ with copies() as made:
 """
 
 
-def expect(process: subprocess.Popen[str], line: str) -> None:
-    assert process.stdout is not None
+def expect(process: Any, line: str) -> None:
     assert process.stdout.readline() == f"{line}\n"
 
 
-def expect_report(process: subprocess.Popen[str], number: int) -> None:
-    assert process.stderr is not None
+def expect_report(process: Any, number: int) -> None:
     seen = ""
     while f"pyxfer: watch {number} of process {process.pid}:\n" not in seen:
         line = process.stderr.readline()
@@ -416,9 +394,7 @@ def test_signals_start_and_stop_windows_which_are_numbered(looping: subprocess.P
     assert watched.ended == "complete"
 
 
-def test_a_window_that_is_open_at_the_end_of_the_program_is_reported(
-    looping: subprocess.Popen[str], tmp_path: Path
-) -> None:
+def test_a_window_open_at_the_end_of_the_program_is_reported(looping: subprocess.Popen[str], tmp_path: Path) -> None:
     looping.send_signal(signal.SIGUSR1)
     expect(looping, "open")
     looping.send_signal(signal.SIGINT)
@@ -435,8 +411,8 @@ with pyxfer.watch(device="host", ceilings=None):
     signal.raise_signal(signal.SIGUSR1)
     time.sleep(60)
 """
+    process: Any
     with start_program(program) as process:
-        assert process.stderr is not None
         assert process.stderr.readline().startswith("pyxfer: Another watch is active, started at <string>:")
         process.kill()
 
@@ -460,18 +436,8 @@ def test_an_unusable_signal_is_refused(words: dict[str, Any], word: str) -> None
 
 
 def test_a_signal_in_another_thread_is_refused() -> None:
-    refused: list[UsageError] = []
-
-    def call() -> None:
-        try:
-            pyxfer.watch().on_signal()
-        except UsageError as error:
-            refused.append(error)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    assert "main thread" in str(refused[0])
+    with ThreadPoolExecutor() as pool, pytest.raises(UsageError, match="main thread"):
+        pool.submit(pyxfer.watch().on_signal).result()
 
 
 @pytest.mark.parametrize(

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from msgspec import structs
-from samples import KIB, MIB, make_device, make_link, make_run
-from watch.copying import copies, session, window_of
-from watch.windows import Flat, Script, activity_of, analysed, make_window, steps_at
+from samples import KIB, MIB, known, make_device, make_link, make_run
+from watch.copying import copies, session, target_of, window_of
+from watch.windows import H2D, Script, activity_of, analysed, make_window, steps_at
 
 import pyxfer
 from pyxfer import DocumentError, UsageError, Watch
 from pyxfer._document.machines import Fact, LinkState
-from pyxfer._document.runs import OneWay, Run
+from pyxfer._document.runs import Run
 from pyxfer._document.watches import CeilingSource, Watched
 from pyxfer._report.watch_words import no_share_texts
-from pyxfer._trace.records import CopyKind
-from pyxfer._watch.ceilings import (
-    Ceilings,
-    ceilings_of,
-    measure_ceilings,
-    remarks_on_saved,
-    remarks_on_shares,
-    sizes_to_measure,
-)
+from pyxfer._watch.ceilings import ceilings_of, measure_ceilings, remarks_on_saved, remarks_on_shares, sizes_to_measure
 from pyxfer._watch.options import WatchOptions, make_options
 from pyxfer._watch.watch import make_document
 from pyxfer.native import Engine
@@ -52,19 +44,15 @@ def watched(engine: Engine) -> Watch:
 def test_the_result_is_of_the_steps_of_the_window(watched: Watch) -> None:
     result = watched.result
     assert (result.steps.watched, result.steps.skipped, result.ended) == (5, 2, "complete")
-    assert result.activity.value is not None
-    assert {row.direction: row.count for row in result.activity.value.copies} == {"h2d": 5, "d2h": 5}
+    assert {row.direction: row.count for row in activity_of(result).copies} == {"h2d": 5, "d2h": 5}
     assert {row.name: row.count for row in result.ranges} == {"make": 5}
     assert result.device.runtime == "host"
 
 
-def test_the_report_is_the_page_of_the_result(watched: Watch) -> None:
+def test_the_report_is_the_page_and_every_export_holds_the_result(watched: Watch, tmp_path: Path) -> None:
     text = watched.text()
     assert "host memory, not a PCIe link" in text
     assert max(len(line) for line in text.splitlines()) <= 80
-
-
-def test_every_export_holds_the_result(watched: Watch, tmp_path: Path) -> None:
     text = watched.to_json(tmp_path / "w.json")
     assert text == (tmp_path / "w.json").read_text()
     assert Watched.load(tmp_path / "w.json") == watched.result
@@ -94,9 +82,7 @@ def test_a_watch_can_be_used_again(engine: Engine) -> None:
     ("kind", "ended"),
     [(ZeroDivisionError, "failed"), (BaseException, "failed"), (KeyboardInterrupt, "ended"), (SystemExit, "ended")],
 )
-def test_an_exception_in_the_block_propagates_and_the_window_is_kept(
-    engine: Engine, kind: type[BaseException], ended: str
-) -> None:
+def test_an_exception_in_the_block_keeps_the_window(engine: Engine, kind: type[BaseException], ended: str) -> None:
     w = pyxfer.watch(device="host", ceilings=None)
 
     def block() -> None:
@@ -125,8 +111,7 @@ def test_copies_are_compared_with_measured_ceilings_by_default(engine: Engine) -
         made.send()  # its pages are touched for the first time
         with pyxfer.watch(device="host") as w, w.step():
             made.send()
-    assert w.result.activity.value is not None
-    (row,) = w.result.activity.value.copies
+    (row,) = activity_of(w.result).copies
     assert row.ceiling_share.value == pytest.approx(1.0, abs=0.3)
 
 
@@ -137,8 +122,7 @@ def test_ceilings_may_be_the_path_of_a_saved_run(engine: Engine, tmp_path: Path)
     with copies() as made, pyxfer.watch(device="host", ceilings=path) as w, w.step():
         made.send()
     before = testing.calls()["cudaMalloc"]
-    assert w.result.activity.value is not None
-    assert w.result.activity.value.copies[0].ceiling_share.value is not None
+    assert activity_of(w.result).copies[0].ceiling_share.value is not None
     assert testing.calls()["cudaMalloc"] == before, "nothing was measured anew"
 
 
@@ -183,6 +167,7 @@ def test_a_missing_saved_run_is_refused_at_once(tmp_path: Path) -> None:
 def test_steps_and_marks_outside_of_the_window_make_few_calls(engine: Engine, phase: str) -> None:
     """No calls within `with w.step(): pass` but those of `step`, `__enter__` and `__exit__`; a mark is made as well."""
     made: list[str] = []
+    mark = pyxfer.mark  # imported at its first use
     with pyxfer.watch(skip=0 if phase == "after" else 10**9, steps=1, device="host") as w:
         if phase == "after":
             with w.step():
@@ -190,152 +175,126 @@ def test_steps_and_marks_outside_of_the_window_make_few_calls(engine: Engine, ph
         sys.setprofile(lambda frame, event, _: made.append(frame.f_code.co_name) if event == "call" else None)
         with w.step():
             pass
-        with pyxfer.mark("x"):
+        with mark("x"):
             pass
         sys.setprofile(None)
     assert len(made) <= MAX_CALLS, made
 
 
-ASKED: dict[OneWay, tuple[int, ...]] = {"h2d": (16 * MIB,)}
-
-
-def codes(run: Run, asked: dict[OneWay, tuple[int, ...]] = ASKED) -> list[str]:
-    return [remark.code for remark in remarks_on_saved(run, make_device(), make_link(), asked)]
-
-
 def watched_copy(ceilings: Run | str) -> Watched:
     with copies(64 * KIB) as made, session() as watched:
         made.send()
-    assert watched.target is not None
-    return make_document(window_of(watched), watched.target, ceilings)
+    return make_document(window_of(watched), target_of(watched), ceilings)
 
 
-def test_a_run_of_the_same_device_link_and_sizes_needs_no_remark() -> None:
-    assert codes(make_run()) == []
+OTHER_LINK = structs.replace(make_link(), under_load=Fact(LinkState(generation=4, width=8)))
 
 
-def test_a_run_of_another_device_gets_a_remark_with_both_names() -> None:
-    run = make_run(device=make_device(name="NVIDIA L4"))
-    (remark,) = remarks_on_saved(run, make_device(), make_link(), ASKED)
-    assert remark.text == "the ceiling was measured on another device: NVIDIA L4; this one is NVIDIA H200"
+@pytest.mark.parametrize(
+    ("given", "code", "text"),
+    [
+        (
+            {"device": make_device(name="NVIDIA L4")},
+            "other-device",
+            "the ceiling was measured on another device: NVIDIA L4; this one is NVIDIA H200",
+        ),
+        (
+            {"link": OTHER_LINK},
+            "other-link",
+            "the ceiling was measured over another link: PCIe 4.0 x8; this one is PCIe 5.0 x16",
+        ),
+        (
+            {"measurements": tuple(row for row in make_run().measurements if row.nbytes == 4 * KIB)},
+            "other-sizes",
+            "copies h2d of about 16 MiB are far from the sizes of the saved run, 4 KiB to 4 KiB",
+        ),
+    ],
+)
+def test_a_run_of_something_else_gets_a_remark(given: dict[str, Any], code: str, text: str) -> None:
+    (remark,) = remarks_on_saved(make_run(**given), make_device(), make_link(), {"h2d": (16 * MIB,)})
+    assert remark.code == code
+    assert text in remark.text
     assert "pyxfer ceiling" in (remark.fix or "")
 
 
-def test_a_run_of_another_link_gets_a_remark_with_generation_and_width() -> None:
-    link = msgspec.structs.replace(make_link(), under_load=Fact(LinkState(generation=4, width=8)))
-    (remark,) = remarks_on_saved(make_run(link=link), make_device(), make_link(), ASKED)
-    assert remark.text == "the ceiling was measured over another link: PCIe 4.0 x8; this one is PCIe 5.0 x16"
+@pytest.mark.parametrize("sizes", [(16 * MIB,), (4, 64 * MIB, 1 << 34)])
+def test_a_run_of_the_same_device_and_link_and_of_similar_sizes_needs_no_remark(sizes: tuple[int, ...]) -> None:
+    assert remarks_on_saved(make_run(), make_device(), make_link(), {"h2d": sizes}) == ()
 
 
-def test_sizes_far_from_those_of_the_run_get_a_remark() -> None:
-    measurements = tuple(row for row in make_run().measurements if row.nbytes == 4 * KIB)
-    (remark,) = remarks_on_saved(make_run(measurements=measurements), make_device(), make_link(), ASKED)
-    assert remark.code == "other-sizes"
-    assert "copies h2d of about 16 MiB are far from the sizes of the saved run, 4 KiB to 4 KiB" in remark.text
-
-
-def test_sizes_within_a_factor_of_four_get_no_remark() -> None:
-    assert codes(make_run(), {"h2d": (4, 64 * MIB, 1 << 34)}) == []
+def sent(us: float, nbytes: int) -> Watched:
+    """One copy of a step, with a ceiling of 50 GB/s."""
+    return analysed(make_window(Script().copy(H2D, 0, us, nbytes=nbytes), 500, steps_at((0, 1, 500))))
 
 
 def test_copies_faster_than_the_ceiling_get_a_remark() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 100, nbytes=10 * MIB)
-    watched = analysed(make_window(script, 100, steps_at((0, 1, 100))), Flat(50.0))
+    watched = sent(100, 10 * MIB)
     assert [remark.code for remark in watched.remarks] == ["above-ceiling"]
     assert "52.3 % less time than the ceiling" in watched.remarks[0].text
     assert watched.remarks[0].fix == "watch again with other work stopped"
-    assert watched.ceiling_source.value is not None
-    saved = structs.replace(watched.ceiling_source.value, source="saved")
+    saved = structs.replace(known(watched.ceiling_source), source="saved")
     (remark,) = remarks_on_shares(activity_of(watched).copies, saved)
-    assert remark.fix is not None
-    assert "pyxfer ceiling" in remark.fix
-    (row,) = activity_of(watched).copies
-    assert row.of_ceiling is None
+    assert "pyxfer ceiling" in (remark.fix or "")
 
 
 @pytest.mark.parametrize(("us", "share"), [(400, 0.524), (209, 1.0), (206, 1.0), (205, None)])
 def test_a_share_is_never_above_100_percent(us: float, share: float | None) -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, us, nbytes=10 * MIB)
-    watched = analysed(make_window(script, 500, steps_at((0, 1, 500))), Flat(50.0))
+    watched = sent(us, 10 * MIB)
     (row,) = activity_of(watched).copies
     assert row.of_ceiling == (share if share is None else pytest.approx(share, abs=1e-3))
     assert ("above-ceiling" in {remark.code for remark in watched.remarks}) == (share is None)
 
 
 def test_small_copies_may_be_faster_than_the_ceiling() -> None:
-    script = Script()
-    script.copy(CopyKind.H2D, 0, 1, nbytes=100_000)
-    watched = analysed(make_window(script, 100, steps_at((0, 1, 100))), Flat(50.0))
+    watched = sent(1, 100_000)
     assert watched.remarks == ()
     (row,) = activity_of(watched).copies
     assert row.of_ceiling is None
     assert "the time to issue a copy" in (row.ceiling_share.reason or "")
-    shown = msgspec.structs.replace(watched, ceiling_source=Fact(CeilingSource("measured", "NVIDIA H200", "vm", "now")))
+    shown = structs.replace(watched, ceiling_source=Fact(CeilingSource("measured", "NVIDIA H200", "vm", "now")))
     assert no_share_texts(shown) == (f"No share of the ceiling for h2d 64 to 256 KiB: {row.ceiling_share.reason}.",)
 
 
-def test_the_source_of_a_measured_ceiling_is_measured(engine: Engine) -> None:
-    source = watched_copy("measured").ceiling_source.value
-    assert source is not None
-    assert source.source == "measured"
-
-
-def test_the_source_of_a_saved_ceiling_has_its_machine_and_time(engine: Engine) -> None:
+def test_the_source_of_a_ceiling_is_measured_or_saved_with_its_machine_and_time(engine: Engine) -> None:
+    assert known(watched_copy("measured").ceiling_source).source == "measured"
     watched, run = watched_copy(make_run()), make_run()
-    source = watched.ceiling_source.value
-    assert source is not None
+    source = known(watched.ceiling_source)
     assert (source.source, source.device, source.host) == ("saved", run.device.name, run.environment.host)
     assert source.taken_at == run.environment.taken_at
     assert "other-device" in {remark.code for remark in watched.remarks}
 
 
-def gbps(ceilings: Ceilings, nbytes: int) -> float:
-    found = ceilings.gbps("h2d", nbytes)
-    assert found.value is not None, found.reason
-    return found.value
-
-
-@pytest.fixture
-def run() -> Run:
-    """A saved run with two sizes."""
-    return make_run()
-
-
-def best_s(run: Run, nbytes: int) -> float:
-    rows = [row for row in run.measurements if (row.direction, row.memory, row.nbytes) == ("h2d", "pinned", nbytes)]
+def best_s(nbytes: int) -> float:
+    rows = [row for row in RUN.measurements if (row.direction, row.memory, row.nbytes) == ("h2d", "pinned", nbytes)]
     return min(row.elapsed_s for row in rows if row.elapsed_s is not None)
 
 
-def test_the_ceiling_at_a_measured_size_is_the_measurement(run: Run) -> None:
-    assert gbps(ceilings_of(run), 16 * MIB) == pytest.approx(16 * MIB / best_s(run, 16 * MIB) / 1e9)
+# A saved run with two sizes, and how long they take.
+RUN = make_run()
+SMALL_S, LARGE_S = best_s(4 * KIB), best_s(16 * MIB)
 
 
-def test_the_time_between_two_sizes_is_interpolated_in_logarithms(run: Run) -> None:
-    middle = 256 * KIB  # as many octaves from 4 KiB as from 16 MiB
-    seconds = (best_s(run, 4 * KIB) * best_s(run, 16 * MIB)) ** 0.5
-    assert gbps(ceilings_of(run), middle) == pytest.approx(middle / seconds / 1e9)
+@pytest.mark.parametrize(
+    ("nbytes", "seconds"),
+    [
+        (16 * MIB, LARGE_S),
+        (256 * KIB, (SMALL_S * LARGE_S) ** 0.5),  # as many octaves from 4 KiB as from 16 MiB
+        (4, SMALL_S),
+        (1024 * MIB, 64 * LARGE_S),
+    ],
+)
+def test_the_time_is_interpolated_constant_below_and_of_the_same_rate_above(nbytes: int, seconds: float) -> None:
+    assert known(ceilings_of(RUN).gbps("h2d", nbytes)) == pytest.approx(nbytes / seconds / 1e9)
 
 
-def test_below_the_smallest_size_the_time_is_constant(run: Run) -> None:
-    assert gbps(ceilings_of(run), 4) == pytest.approx(4 / best_s(run, 4 * KIB) / 1e9)
-
-
-def test_above_the_largest_size_the_rate_is_constant(run: Run) -> None:
-    ceilings = ceilings_of(run)
-    assert gbps(ceilings, 1024 * MIB) == pytest.approx(gbps(ceilings, 16 * MIB))
-
-
-def test_memory_that_was_not_measured_has_no_ceiling_and_the_reason(run: Run) -> None:
-    rows = tuple(structs.replace(row, memory="write-combined") for row in run.measurements)
-    found = ceilings_of(structs.replace(run, measurements=rows)).gbps("h2d", 4096)
-    assert found.reason == "no ceiling was measured for h2d and pinned memory"
-
-
-def test_a_staged_copy_is_not_a_ceiling(run: Run) -> None:
-    staged = structs.replace(run.measurements[0], memory="pinned", mode="staged", route="raw.pageable-staged")
-    found = ceilings_of(structs.replace(run, measurements=(staged,))).gbps("h2d", staged.nbytes)
+@pytest.mark.parametrize(
+    "other",
+    [{"memory": "write-combined"}, {"memory": "pinned", "mode": "staged", "route": "raw.pageable-staged"}],
+    ids=["memory", "staged"],
+)
+def test_memory_that_was_not_measured_has_no_ceiling_and_the_reason(other: dict[str, Any]) -> None:
+    rows = tuple(structs.replace(row, **other) for row in RUN.measurements[:1])
+    found = ceilings_of(structs.replace(RUN, measurements=rows)).gbps("h2d", rows[0].nbytes)
     assert found.reason == "no ceiling was measured for h2d and pinned memory"
 
 
@@ -352,9 +311,8 @@ def test_close_sizes_are_measured_as_one(engine: Engine) -> None:
 def test_nothing_is_measured_for_a_window_without_copies(engine: Engine) -> None:
     with session() as watched:
         pass
-    assert watched.target is not None
     before = testing.calls()
-    ceilings, _ = measure_ceilings(window_of(watched), watched.target)
+    ceilings, _ = measure_ceilings(window_of(watched), target_of(watched))
     assert testing.calls() == before
     assert ceilings.gbps("h2d", 4096).reason == "nothing crossed the link in this window"
 
@@ -363,7 +321,6 @@ def test_a_device_that_fails_leaves_the_reason_and_a_remark(engine: Engine) -> N
     with copies() as made, session() as watched:
         made.send()
     testing.fail("cudaMalloc", 1, 2)
-    assert watched.target is not None
-    ceilings, remarks = measure_ceilings(window_of(watched), watched.target)
+    ceilings, remarks = measure_ceilings(window_of(watched), target_of(watched))
     assert "the ceiling could not be measured: " in (ceilings.gbps("h2d", 4096).reason or "")
     assert [remark.code for remark in remarks] == ["no-ceiling"]

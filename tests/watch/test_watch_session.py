@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from watch.copying import copies, session, window_of
+from samples import known
+from watch.copying import copies, in_threads, session, take, window_of
 
 import pyxfer
 from pyxfer import UsageError
@@ -28,13 +29,9 @@ from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
 
-def test_a_step_begins_at_the_end_of_the_previous_one(
-    engine: Engine,
-) -> None:
+def test_a_step_begins_at_the_end_of_the_previous_one(engine: Engine) -> None:
     with session(skip=1, steps=2) as watched:
-        for _ in range(3):
-            with watched.steps.step():
-                pass
+        take(watched, 3)
     window = window_of(watched)
     first, second = window.steps
     assert first.from_ns == window.begin_ns < first.begin_ns <= first.end_ns == second.from_ns < second.begin_ns
@@ -52,8 +49,7 @@ def test_an_exception_in_a_step_is_noted_and_propagates(engine: Engine) -> None:
             raise ValueError("no such batch\nand more")
         with pytest.raises(MuteError), watched.steps.step():
             raise MuteError
-        with watched.steps.step():
-            pass
+        take(watched)
     assert [step.failed for step in window_of(watched).steps] == ["ValueError: no such batch", "MuteError", None]
 
 
@@ -61,8 +57,7 @@ def test_a_nested_step_is_part_of_the_outer_one(engine: Engine) -> None:
     with session() as watched:
         with watched.steps.step(), watched.steps.step():
             pass
-        with watched.steps.step():
-            pass
+        take(watched)
     window = window_of(watched)
     assert len(window.steps) == 2
     assert [remark.code for remark in window.remarks] == ["nested"]
@@ -93,16 +88,10 @@ def test_threads_take_separate_steps(engine: Engine) -> None:
 
     def loop() -> None:
         native_ids.append(threading.get_native_id())
-        for _ in range(50):
-            with watched.steps.step():
-                pass
+        take(watched, 50)
 
     with session(steps=100) as watched:
-        threads = [threading.Thread(target=loop, name=f"loop-{number}") for number in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(loop, loop)
     window = window_of(watched)
     assert (len(window.steps), window.ended) == (100, "complete")
     for native_id in native_ids:
@@ -113,17 +102,8 @@ def test_threads_take_separate_steps(engine: Engine) -> None:
 
 @pytest.mark.threads
 def test_threads_that_skip_steps_together_open_one_window(engine: Engine) -> None:
-    def loop() -> None:
-        for _ in range(100):
-            with watched.steps.step():
-                pass
-
     with session(skip=150) as watched:
-        threads = [threading.Thread(target=loop) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(*[lambda: take(watched, 100)] * 4)
     window = window_of(watched)
     assert window.skipped == 150
     assert 0 < len(window.steps) <= 250
@@ -141,14 +121,14 @@ def test_a_window_closes_after_its_seconds(engine: Engine) -> None:
 
 @pytest.mark.parametrize(("steps", "ended"), [(3, "ended"), (1, "complete"), (None, "complete")])
 def test_a_window_with_too_few_steps_has_ended_early(engine: Engine, steps: int | None, ended: str) -> None:
-    with session(steps=steps) as watched, watched.steps.step():
-        pass
+    with session(steps=steps) as watched:
+        take(watched)
     assert window_of(watched).ended == ended
 
 
 def test_a_watch_that_is_stopped_while_skipping_has_never_opened(engine: Engine) -> None:
-    with session(skip=5) as watched, watched.steps.step():
-        pass
+    with session(skip=5) as watched:
+        take(watched)
     window = window_of(watched)
     assert window.begin_ns == window.end_ns
     assert window.capture.reason == "the window never opened: 1 steps were taken, and 5 were to be skipped"
@@ -162,8 +142,7 @@ def test_an_active_watch_cannot_be_started_again(engine: Engine) -> None:
 
 def test_another_watch_may_start_after_the_window_has_closed(engine: Engine) -> None:
     with session(steps=1) as watched:
-        with watched.steps.step():
-            pass
+        take(watched)
         with session(steps=1) as other, other.steps.step():
             pass
     window = window_of(other)
@@ -180,8 +159,8 @@ def test_a_missing_device_leaves_no_active_watch(engine: Engine) -> None:
 
 def test_with_another_profiler_a_window_has_steps_but_no_records(engine: Engine) -> None:
     testing.other_subscriber(True)
-    with session(steps=1) as watched, watched.steps.step():
-        pass
+    with session(steps=1) as watched:
+        take(watched)
     window = window_of(watched)
     assert len(window.steps) == 1
     assert window.capture.value is None
@@ -193,9 +172,7 @@ def test_a_window_closes_at_the_most_steps(engine: Engine, monkeypatch: pytest.M
     for module in (step_tracking, recording):
         monkeypatch.setattr(module, "MAX_STEPS", 3)
     with session() as watched:
-        for _ in range(5):
-            with watched.steps.step():
-                pass
+        take(watched, 5)
         assert not watched.is_active
     window = window_of(watched)
     assert len(window.steps) == 3
@@ -206,8 +183,7 @@ def test_no_thread_is_left_after_the_window(engine: Engine) -> None:
     with session(steps=1, seconds=60.0, lines=True) as watched:
         assert {"pyxfer-watch-clock", "pyxfer-watch-lines"} <= {thread.name for thread in threading.enumerate()}
         clock = next(thread for thread in threading.enumerate() if thread.name == "pyxfer-watch-clock")
-        with watched.steps.step():
-            pass
+        take(watched)
         clock.join(10)
         assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("pyxfer-watch")]
 
@@ -267,22 +243,15 @@ def test_a_nested_skipped_step_is_part_of_the_outer_one(engine: Engine) -> None:
             with watched.steps.step(), watched.steps.step():
                 pass
             assert watched.is_active
-        with watched.steps.step():
-            pass
+        take(watched)
     window = window_of(watched)
     assert (window.skipped, len(window.steps)) == (2, 1)
 
 
 def test_a_thread_that_ends_inside_its_step_does_not_affect_later_threads(engine: Engine) -> None:
-    def whole() -> None:
-        with watched.steps.step():
-            pass
-
     with session() as watched:
-        for work in (lambda: watched.steps.step().__enter__(), *[whole] * 3):
-            thread = threading.Thread(target=work)
-            thread.start()
-            thread.join()
+        for work in (lambda: watched.steps.step().__enter__(), *[lambda: take(watched)] * 3):
+            in_threads(work)
     window = window_of(watched)
     assert [step.closed for step in window.steps].count(True) == 3
     assert not window.remarks
@@ -299,9 +268,7 @@ def test_opening_the_window_is_not_part_of_a_step(engine: Engine, monkeypatch: p
 
     monkeypatch.setattr(recording, "LineSampler", Noting)
     with session(skip=skip, steps=1, lines=True) as watched:
-        for _ in range(skip + 1):
-            with watched.steps.step():
-                pass
+        take(watched, skip + 1)
     (step,) = window_of(watched).steps
     assert step.from_ns >= opened_ns[0]
 
@@ -310,7 +277,7 @@ def test_steps_of_several_optimizers_are_counted_separately_with_a_remark(engine
     with session() as watched:
         for _ in range(3):
             for optimizer in (1, 2):
-                watched.steps.optimizer_stepped(optimizer)
+                watched.steps.found_step("optimizer", str(optimizer), None)
     window = window_of(watched)
     assert len(window.steps) == 5
     assert [remark.code for remark in window.remarks] == ["optimizers"]
@@ -361,8 +328,7 @@ def overfull() -> Window:
 
 
 def records(window: Window) -> Capture:
-    assert window.capture.value is not None
-    return window.capture.value
+    return known(window.capture)
 
 
 def test_a_window_is_cut_at_its_last_record(engine: Engine) -> None:
@@ -415,11 +381,8 @@ def window(engine: Engine) -> Window:
 def test_a_saved_window_is_loaded(window: Window, tmp_path: Path) -> None:
     save_window(window, tmp_path / "window-1")
     found = load_window(tmp_path / "window-1")
-    assert found.capture.value is not None
-    assert window.capture.value is not None
-    assert np.array_equal(found.capture.value.records, window.capture.value.records)
-    assert found.capture.value.names == window.capture.value.names
-    assert found.capture.value.clock == window.capture.value.clock
+    assert np.array_equal(records(found).records, records(window).records)
+    assert (records(found).names, records(found).clock) == (records(window).names, records(window).clock)
     nothing = Fact[object](reason="compared above")
     assert replace(found, capture=nothing) == replace(window, capture=nothing)  # type: ignore[arg-type]
 

@@ -23,6 +23,7 @@ ZERO_NS = 1_000_000_000_000
 US = 1_000
 MAIN, LOADER = 4001, 4002
 MIB = 1 << 20
+H2D, D2H, D2D, P2P = CopyKind.H2D, CopyKind.D2H, CopyKind.D2D, CopyKind.P2P
 NO_TRACE = "trace: unavailable: no CUPTI library was found"
 
 _SIDES = {
@@ -39,18 +40,18 @@ def at(us: float) -> int:
 
 
 class Script:
-    """Records, in any order."""
+    """Records, in any order. Each method adds some and returns the script; `number` is that of the last call."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
         self.names: list[str] = [""]
-        self._last = 0
+        self.number = 0
 
-    def kernel(self, begin: float, end: float, name: str = "gemm", stream: int = 7, device: int = 0) -> None:
-        self._add(Kind.KERNEL, at(begin), at(end), stream=stream, name=name, device=device)
+    def kernel(self, begin: float, end: float, name: str = "gemm", stream: int = 7, device: int = 0) -> Script:
+        return self._add(Kind.KERNEL, at(begin), at(end), stream=stream, name=name, device=device)
 
-    def set(self, begin: float, end: float, nbytes: int = 4096) -> None:
-        self._add(Kind.SET, at(begin), at(end), nbytes=nbytes)
+    def set(self, begin: float, end: float, nbytes: int = 4096) -> Script:
+        return self._add(Kind.SET, at(begin), at(end), nbytes=nbytes)
 
     def copy(
         self,
@@ -64,59 +65,50 @@ class Script:
         stream: int = 7,
         copies: int = 1,
         device: int = 0,
-    ) -> None:
+    ) -> Script:
         """A copy and the call that requested it: name, beginning and end, or the number of an earlier call."""
         source, target = (
             MemoryKind.PAGEABLE if pageable and side is MemoryKind.PINNED else side for side in _SIDES[kind]
         )
         if isinstance(call, tuple):
-            call = self.call(*call, thread=thread)
-        number = self._number() if call is None else call
+            call = self.call(*call, thread=thread).number
+        number = self._next() if call is None else call
         times = (at(begin), at(end)) if end > begin else (0, 0)
-        self._add(
-            Kind.COPY,
-            *times,
-            nbytes=nbytes,
-            way=kind,
-            source=source,
-            target=target,
-            correlation=number,
-            stream=stream,
-            copies=copies,
-            flags=Flag.ASYNCHRONOUS,
-            device=device,
-        )
+        columns: dict[str, Any] = {"nbytes": nbytes, "way": kind, "source": source, "target": target}
+        columns |= {"correlation": number, "stream": stream, "copies": copies, "device": device}
+        return self._add(Kind.COPY, *times, **columns)
 
-    def call(self, name: str, begin: float, end: float, thread: int = MAIN, inside: int | None = None) -> int:
+    def call(self, name: str, begin: float, end: float, thread: int = MAIN, inside: int | None = None) -> Script:
         """A runtime call; with `inside`, a driver call inside the runtime call of that number."""
-        number = self._number() if inside is None else inside
+        number = self._next() if inside is None else inside
         flags = Flag.RUNTIME if inside is None else 0
-        self._add(Kind.CALL, at(begin), at(end), thread=thread, name=name, correlation=number, flags=flags)
-        return number
+        return self._add(Kind.CALL, at(begin), at(end), thread=thread, name=name, correlation=number, flags=flags)
 
-    def nvtx(self, name: str, begin: float, end: float | None, thread: int = MAIN) -> None:
-        number = self._number()
+    def nvtx(self, name: str, begin: float, end: float | None, thread: int = MAIN) -> Script:
+        number = self._next()
         self._add(Kind.MARK, at(begin), at(begin), thread=thread, name=name, correlation=number, flags=Flag.BEGIN)
         if end is not None:
             self._add(Kind.MARK, at(end), at(end), thread=thread, correlation=number, flags=Flag.END)
+        return self
 
-    def allocation(self, when: float, nbytes: int, memory: MemoryKind = MemoryKind.DEVICE, freed: bool = False) -> None:
+    def allocation(self, when: float, nbytes: int, *, freed: bool = False) -> Script:
         flags = Flag.FREED if freed else 0
-        self._add(Kind.ALLOCATION, at(when), at(when), nbytes=nbytes, target=memory, flags=flags)
+        return self._add(Kind.ALLOCATION, at(when), at(when), nbytes=nbytes, target=MemoryKind.DEVICE, flags=flags)
 
     def capture(self, dropped: dict[str, int] | None = None, clock: Clock | None = None) -> Capture:
         return Capture(np.array(self.rows, RECORD), tuple(self.names), dropped or {}, clock or Clock(0, 0))
 
-    def _number(self) -> int:
-        self._last += 1
-        return self._last
+    def _next(self) -> int:
+        self.number += 1
+        return self.number
 
-    def _add(self, kind: Kind, start_ns: int, end_ns: int, name: str = "", **given: int) -> None:
+    def _add(self, kind: Kind, start_ns: int, end_ns: int, name: str = "", **given: int) -> Script:
         if name not in self.names:
             self.names.append(name)
         columns = {"name": self.names.index(name), "context": 1, "stream": 7, **given}
         columns |= {"kind": kind, "start_ns": start_ns, "end_ns": end_ns}
         self.rows.append(tuple(columns.get(column, 0) for column in RECORD.names or ()))
+        return self
 
 
 def steps_at(*spans: tuple[float, float, float], thread: int = MAIN) -> tuple[Step, ...]:
