@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from sphinx.ext import napoleon
 
 import pyxfer
 
@@ -18,7 +19,7 @@ project = "pyxfer"
 author = "The pyxfer developers"
 version = release = pyxfer.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 myst_heading_anchors = 4  # those of GitHub, where the pages are read as well
 highlight_language = "none"
 copybutton_exclude = ".linenos, .gp, .go"
@@ -84,6 +85,12 @@ def _without_signature(
     return ("", "") if is_class and signature else None
 
 
+def _read_docstring(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Read the sections of Google's style. Napoleon itself would take the text before a colon as a property's type."""
+    del what, name, thing, options
+    lines[:] = napoleon.GoogleDocstring(lines, napoleon.Config(), app, "function").lines()
+
+
 def _find_public(app: Sphinx, environment: Any, node: Any, content: Element) -> Element | None:
     """A public class is documented under its public name, and not under the module that defines it."""
     name = node["reftarget"].rpartition(".")[2]
@@ -100,4 +107,5 @@ def setup(app: Sphinx) -> None:
     """Connect the functions above."""
     app.connect("autodoc-skip-member", _leave_out)
     app.connect("autodoc-process-signature", _without_signature)
+    app.connect("autodoc-process-docstring", _read_docstring)
     app.connect("missing-reference", _find_public)
