@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ from sphinx.ext import napoleon
 import pyxfer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from docutils.nodes import Element
     from sphinx.application import Sphinx
 
@@ -103,9 +106,16 @@ def _find_public(app: Sphinx, environment: Any, node: Any, content: Element) -> 
     return found
 
 
+def _as_first_page(app: Sphinx, path: Path, name: str, content: list[str]) -> None:
+    """README.md is above the pages of docs/, and as the first page of the site among them."""
+    del app, path, name
+    content[0] = re.sub(r"\]\((?!https?:|#)", "](../", content[0]).replace("](../docs/", "](")
+
+
 def setup(app: Sphinx) -> None:
     """Connect the functions above."""
     app.connect("autodoc-skip-member", _leave_out)
     app.connect("autodoc-process-signature", _without_signature)
     app.connect("autodoc-process-docstring", _read_docstring)
+    app.connect("include-read", _as_first_page)
     app.connect("missing-reference", _find_public)
