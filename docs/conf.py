@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from sphinx.ext import napoleon
+from sphinx.pycode import ModuleAnalyzer
 
 import pyxfer
+from pyxfer._document import baselines, fleets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,11 +67,16 @@ def _with_parts(documents: list[type[msgspec.Struct]]) -> dict[type[msgspec.Stru
     return found
 
 
-STRUCTS = _with_parts([each for value in PUBLIC.values() for each in _structs_in(value)])
+IN_A_STORE = [baselines.StoredRun, baselines.KeptBaseline, baselines.History, fleets.KeptFleet, fleets.HostPoint]
+STRUCTS = _with_parts([*(each for value in PUBLIC.values() for each in _structs_in(value)), *IN_A_STORE])
 for _struct in STRUCTS:
     _struct.__annotations__ = typing.get_type_hints(_struct)  # without the limits of a number, such as Meta(ge=0)
 pyxfer.Route.__annotations__ = typing.get_type_hints(pyxfer.Route, localns={"RouteContext": pyxfer.RouteContext})
 PARTS = [each for each in STRUCTS if each not in PUBLIC.values()]
+_uploads = ModuleAnalyzer.for_module("pyxfer._upload.api")
+_uploads.analyze()
+del _uploads.overloads["upload"]  # there are six, for type checkers; the signature itself says it shorter
+
 MADE_BY_USERS = ("Route", "Timer", "Transfer", "Uploader", "mark")
 
 
