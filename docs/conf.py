@@ -34,6 +34,7 @@ html_title = f"pyxfer {version}"
 html_css_files = ["site.css"]
 html_static_path = ["_static"]
 html_copy_source = False
+html_domain_indices = False
 html_show_copyright = False
 
 default_role = "py:obj"  # `upload` in a docstring is code, and a link if it is a public name
