@@ -27,7 +27,6 @@ version = release = pyxfer.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 myst_heading_anchors = 4  # those of GitHub, where the pages are read as well
 highlight_language = "none"
-copybutton_exclude = ".linenos, .gp, .go"
 
 html_theme = "furo"
 html_title = f"pyxfer {version}"
@@ -39,7 +38,6 @@ html_show_copyright = False
 
 default_role = "py:obj"  # `upload` in a docstring is code, and a link if it is a public name
 autodoc_default_options = {"members": True, "undoc-members": True, "exclude-members": "DERIVED_BY, __init__"}
-autodoc_inherit_docstrings = True
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
@@ -72,7 +70,8 @@ IN_A_STORE = [baselines.StoredRun, baselines.KeptBaseline, baselines.History, fl
 STRUCTS = _with_parts([*(each for value in PUBLIC.values() for each in _structs_in(value)), *IN_A_STORE])
 for _struct in STRUCTS:
     _struct.__annotations__ = typing.get_type_hints(_struct)  # without the limits of a number, such as Meta(ge=0)
-pyxfer.Route.__annotations__ = typing.get_type_hints(pyxfer.Route, localns={"RouteContext": pyxfer.RouteContext})
+_fields = typing.get_type_hints(pyxfer.Route, localns={"RouteContext": pyxfer.RouteContext})
+pyxfer.Route.__annotations__ = pyxfer.Route.__init__.__annotations__ = _fields
 PARTS = [each for each in STRUCTS if each not in PUBLIC.values()]
 _uploads = ModuleAnalyzer.for_module("pyxfer._upload.api")
 _uploads.analyze()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Cron's check of a host: silent while its transfers are as fast as those of its baseline, and an error otherwise, which
 # cron mails. The first run keeps the baseline. In /etc/cron.d/pyxfer:
+#   PATH=/opt/pyxfer/bin:/usr/bin:/bin
 #   MAILTO=admin@example.org
 #   17 3 * * *  pyxfer  /opt/pyxfer/check_host.sh
 set -uo pipefail

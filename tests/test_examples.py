@@ -20,7 +20,6 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 if not EXAMPLES.exists():
     pytest.skip("the examples are not beside the tests", allow_module_level=True)
 
-FILES = sorted(each for each in EXAMPLES.iterdir() if each.is_file())
 MAX_LINES = 40
 # The options whose defaults take seconds, and a tolerance that no other load on the machine exceeds.
 DEFAULTS = "[tool.pyxfer]\ndevice = 'host'\nsize = '1MiB'\nbudget = '0.1s'\ntolerance = '99%'\n"
@@ -46,10 +45,9 @@ def run(folder: Path, *command: str, **variables: str) -> subprocess.CompletedPr
     )
 
 
-@pytest.mark.parametrize("example", FILES, ids=lambda example: example.name)
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.[ps]*")), ids=lambda example: example.name)
 def test_an_example_is_short(example: Path) -> None:
-    if example.suffix != ".ipynb":  # a notebook is read as cells, and few lines of it are code
-        assert len(example.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+    assert len(example.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])

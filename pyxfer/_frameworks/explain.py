@@ -46,26 +46,12 @@ def explain(
 
     These are raw copies and the other routes of its framework in its direction. All run in one process and in the same
     rounds; then a few trials of each are traced. `run.parameters.explained` names the route, and each row's `breakdown`
-    and `dma` show where its time went and what crossed the link.
-
-    Args:
-        route: Name of the route, such as "torch.to"; `list_routes` has them all.
-        size: Bytes of a transfer.
-        direction: h2d or d2h, for raw routes; the others have their own.
-        device: Index, UUID or PCI address of the GPU, or "host" for host memory.
-        precision: Target precision of each median, such as "1%".
-        budget: Time limit for measuring.
-        seed: Seed of the order of trials; by default a new one, which the run stores.
-        require_gpu: Raise an error if no GPU is usable.
-        complete: Measure everything, however long that takes.
-        patience: The process of the framework is ended if it sends nothing for this long.
-        on_progress: Called with the progress of the run.
-        save_to: Called with the run so far.
+    and `dma` show where its time went and what crossed the link. `direction` is for raw routes, h2d by default.
+    `patience` is that of `frameworks`, and the other arguments are those of `ceiling`.
 
     Raises:
         UsageError: the route is unknown, or cannot be explained at this size; nothing was measured.
         CudaUnavailableError: a GPU is required and none is usable.
-
     """
     nbytes = size_of(size, "size")
     found = _find(route)

@@ -299,32 +299,16 @@ def frameworks(
 ) -> Run:
     """Time the routes of frameworks beside raw copies of the same sizes.
 
-    Each framework runs in a separate process. If one is not installed, crashes or hangs, the run records that and
-    measures the others. Without a GPU the routes of `ingest` are timed, which stay in host memory.
+    `names`: torch, tensorflow, cupy and jax, or some of them; by default all, and your own routes. `route`: names or
+    patterns, such as "tf.*". `workload`: "copy" moves bytes, of each `size` such as "1MiB,96MiB"; "image-batch" copies
+    images, casts them and reads a row back, for each `batch` such as "8,512". `direction`: h2d, d2h or, by default,
+    both. `ingest` adds how each framework imports a NumPy array, and is all that is timed without a GPU.
+    `all_settings` adds routes that need other settings of a framework.
 
-    Args:
-        names: One or more of torch, tensorflow, cupy and jax; by default all, and your own routes.
-        route: Names or patterns of routes, such as "tf.*"; all by default.
-        workload: "copy" moves bytes, "image-batch" copies a batch of images, casts it and reads a row back.
-        size: Bytes of a copy, such as "1MiB,96MiB"; for the workload copy.
-        batch: Images of a batch, such as "8,512"; for the workload image-batch.
-        direction: h2d, d2h or both of them, which is the default.
-        ingest: Also time how each framework imports a NumPy array.
-        device: Index, UUID or PCI address of the GPU, or "host" for host memory.
-        precision: Target precision of each median, such as "1%".
-        budget: Time limit for measuring in each process, without its preparation. If it is too short for a few trials
-            of everything, the largest sizes are left out.
-        seed: Seed of the order of trials; by default a new one, which the run stores.
-        require_gpu: Raise an error if no GPU is usable.
-        trace: Trace a few trials after the timed ones.
-        complete: Measure everything, however long that takes.
-        all_settings: Also time routes that need other settings of a framework, each in a process of its own.
-        patience: A process that sends nothing for this long is ended. While it imports its framework it has 2.5 times
-            as long, at least 30 s.
-        on_progress: Called with the progress of the run.
-        save_to: Called with the run so far.
-
-    Ctrl-C ends the run and returns the results so far.
+    Each framework, and each setting, has a process of its own. If one is not installed, crashes or hangs, the run records that
+    and measures the others. `budget` is the measuring time of each process, without its preparation. A process that
+    sends nothing for `patience` is ended; while it imports its framework it has 2.5 times as long, at least 30 s. The
+    other arguments are those of `ceiling`. Ctrl-C ends the run and returns the results so far.
 
     Raises:
         UsageError: an argument is invalid; nothing was measured.
