@@ -305,10 +305,10 @@ def frameworks(
     both. `ingest` adds how each framework imports a NumPy array, and is all that is timed without a GPU.
     `all_settings` adds routes that need other settings of a framework.
 
-    Each framework, and each setting, has a process of its own. If one is not installed, crashes or hangs, the run records that
-    and measures the others. `budget` is the measuring time of each process, without its preparation. A process that
-    sends nothing for `patience` is ended; while it imports its framework it has 2.5 times as long, at least 30 s. The
-    other arguments are those of `ceiling`. Ctrl-C ends the run and returns the results so far.
+    Each framework, and each setting, has a process of its own. If one is not installed, crashes or hangs, the run
+    records that and measures the others. `budget` is the measuring time of each process, without its preparation. A
+    process that sends nothing for `patience` is ended; while it imports its framework it has 2.5 times as long, at
+    least 30 s. The other arguments are those of `ceiling`. Ctrl-C ends the run and returns the results so far.
 
     Raises:
         UsageError: an argument is invalid; nothing was measured.
