@@ -25,7 +25,8 @@ from pyxfer._baseline.store import open_store
 from pyxfer._document import codec
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# docs/index.md has the tables of contents of the site, and README.md as its text.
+PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").glob("*.md")) - {ROOT / "docs" / "index.md"})]
 if not PAGES[0].exists():
     pytest.skip("the documentation is not beside the tests", allow_module_level=True)
 
@@ -100,6 +101,12 @@ def test_the_readme_leads_to_every_page() -> None:
 def test_the_page_about_python_names_everything_public() -> None:
     named = re.findall(r"`(\w+)", _without_code(ROOT / "docs" / "python.md"))
     assert not set(pyxfer.__all__) - set(named)
+
+
+def test_the_reference_has_every_public_name_once() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.rst"))
+    named = re.findall(r"^\.\. auto\w+:: pyxfer\.([A-Za-z]\w+)", pages, re.MULTILINE)
+    assert sorted(named) == sorted([*pyxfer.__all__, "asv"])
 
 
 @each_page

@@ -55,8 +55,8 @@ _WHOLE_RUN = select(RUNS.c.id, RUNS.c.stored_at, RUNS.c.labels, RUNS.c.sha256, D
 class Store(ShortRepr):
     """Runs and baselines in one database, opened by `open_store`; not for several threads at once.
 
-    What adds something raises a StoreError if it was not stored, or if the server was lost and it is not known whether
-    it was. What reads something by its id raises one if there is none, or if it has changed since it was stored.
+    Methods that add something raise a StoreError if it was not stored, or if the server was lost and it is not known
+    whether it was. Methods that read something by its id raise one if there is none, or if it has changed since.
     """
 
     def __init__(self, database: Database) -> None:

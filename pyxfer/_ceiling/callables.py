@@ -159,10 +159,21 @@ def measure(
 ) -> Measurement:
     """Time `fn(*args)` with two CUDA events and the host's clock.
 
-    `nbytes` and `direction` (h2d, d2h, or both, then bytes each way) add a bandwidth, and its share of the ceiling:
-    pinned copies of that size in the same rounds. `stream` is the stream on which the callable queues its work;
-    without one the device is drained around every call. `sync` waits for a framework whose work is not complete when
-    the device is idle. The callable runs in the calling thread, the first few times unrecorded.
+    `nbytes` and `direction` together add a bandwidth, and its share of the ceiling: pinned copies of that size in the
+    same rounds. The callable runs in the calling thread, the first few times unrecorded.
+
+    Args:
+        fn: The callable.
+        args: Its positional arguments.
+        nbytes: Bytes that a call moves, a number or text such as "64MiB"; with direction "both", bytes each way.
+        direction: "h2d", "d2h" or "both".
+        stream: Stream on which the callable queues its work: an integer handle, an object with `__cuda_stream__`, a
+            torch.cuda.Stream or a cupy.cuda.Stream. Without one the device is drained around every call.
+        sync: Called to wait for a framework whose work is not complete when the device is idle.
+        device: Index, UUID or PCI address of the GPU, or "host".
+        precision: Target precision of the median, such as "1%".
+        budget: Time limit for measuring.
+        seed: Seed of the order of trials.
 
     Raises:
         UsageError: an argument is invalid.

@@ -54,16 +54,26 @@ def ceiling(
 ) -> Run:
     """Measure raw copies and return the run.
 
-    `mode` is one or more of auto, memcpy, async, streams:N, batch and staged. `staged` sends pageable memory through a
-    ring of page-locked slots: several threads fill some slots while the device empties others.
-
-    The run takes at most 10 s more than `budget`: if that is too short for a few trials of everything, the
-    largest sizes are left out, and a remark says so. `complete=True` measures all, however long that takes.
+    Args:
+        device: Index, UUID or PCI address of the GPU, or "host" for host memory.
+        direction: One or more of h2d (to the GPU), d2h (to the host) and both (at the same time).
+        memory: One or more kinds of host memory: pageable, pinned, registered, write-combined.
+        mode: One or more ways to issue copies: auto, memcpy, async, streams:N, batch, staged. `staged` sends pageable
+            memory through a ring of page-locked slots: several threads fill some slots while the device empties others.
+        size: Bytes of a copy: numbers, or text such as "1MiB,64MiB" or "4KiB:256MiB:x4".
+        fresh: Also time copies into freshly allocated destinations.
+        precision: Target precision of each median, such as "1%".
+        budget: Time limit for measuring, such as "30s". The run takes at most 10 s more: if that is too short for a few
+            trials of everything, the largest sizes are left out, and a remark says so.
+        seed: Seed of the order of trials; by default a new one, which the run stores.
+        require_gpu: Raise an error, and do not measure host memory, if no GPU is usable.
+        trace: Trace a few trials after the timed ones, which takes at most 10 % of the budget.
+        complete: Measure everything, however long that takes.
+        on_progress: Called with the progress of the run.
+        save_to: Called with the run so far every few seconds.
 
     Ctrl-C ends the run within a second and returns the results so far (`run.ended == "interrupted"`). If the device
-    fails after the first trials, `run.ended` is "failed" and `run.failure` has the reason. `save_to` gets the run so
-    far every few seconds. A few trials are traced after the timed ones, which takes at most 10 % of the budget;
-    `trace=False` leaves them out.
+    fails after the first trials, `run.ended` is "failed" and `run.failure` has the reason.
 
     Raises:
         UsageError: an argument is invalid; nothing was measured.

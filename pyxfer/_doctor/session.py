@@ -42,8 +42,13 @@ def doctor(
     """Measure for a few seconds, read the state of host and link, and report what is not as it should be.
 
     It needs no baseline: it compares the measurement with the computed peak of the link and with known hosts of the
-    same kind. `device` is an index, UUID or PCI address, or `host` for host memory. Without a GPU only the limits and
-    settings of the host are examined, unless `require_gpu` is true.
+    same kind. Without a GPU only the limits and settings of the host are examined.
+
+    Args:
+        device: Index, UUID or PCI address of the GPU, or "host" for host memory.
+        budget: Time limit for measuring.
+        require_gpu: Raise an error if no GPU is usable.
+        on_progress: Called with the progress.
 
     Raises:
         UsageError: an argument is not valid; nothing was measured.

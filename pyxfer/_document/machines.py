@@ -224,7 +224,7 @@ class Link(ShortRepr, msgspec.Struct, frozen=True):
     def most_gbps(self, side: Side) -> float | None:
         """The bandwidth that a side cannot exceed: its protocol peak, or the raw peak if that is unknown.
 
-        With `MAX_SHARE` for the clock, and to the host with short headers: its addresses may be below 4 GiB.
+        It allows for the uncertainty of the clock, and to the host for short headers, which addresses below 4 GiB have.
         """
         raw, payload = self.raw_peak_gbps.value, self.max_payload_bytes.value
         if side == "ingest" or raw is None:

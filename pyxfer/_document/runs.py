@@ -237,6 +237,11 @@ class Measurement(HasCharts, msgspec.Struct, frozen=True):
     """The trials of one route at one size, with their statistics.
 
     A copy in both directions at once makes three measurements: the sides `h2d`, `d2h` and their `sum`.
+
+    `nbytes`: the size of a copy; `moved_bytes`: what one transfer moves in all. `variant`: `fresh` if each copy goes to
+    memory that was just allocated. `bracket`: how trials are timed. `verified`: whether the contents arrived.
+    `first_s`: the first transfer of all, which is no trial. `summary`: the times by the device's events; `dispatch`:
+    until the calls returned; `wall`: by the caller's clock. A framework's route has `route_info`, `worker` and `batch`.
     """
 
     route: str

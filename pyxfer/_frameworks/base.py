@@ -77,7 +77,7 @@ class Transfer(ShortRepr):
         return None
 
     def write(self, data: NDArray[Any]) -> None:
-        """Write `data` into the source of the next `run`. Sources from `place.source()` already have it."""
+        """Write `data` into the source of the next `run`. Sources from `context.source()` already have it."""
 
     def refresh(self) -> None:
         """Prepare the next `run` so that no cache can serve it, for example with a new source."""
@@ -111,10 +111,16 @@ Make = Callable[["RouteContext"], Transfer]
 
 @dataclass(frozen=True, repr=False)
 class Route(ShortRepr):
-    """One line of a framework's table.
+    """A way in which a framework, or your code, moves bytes.
 
     `copy` and `image_batch` set up a transfer for the workload of that name. They raise a RefusedError if the route is
     not available, such as in a version without the call or for a size that it cannot send.
+
+    `name`: its owner, a dot, and its own name. `call`: the code that a user writes. `direction`, `memory`: where the
+    bytes go, and the host memory that they come from or go to. `host_copies`: how often the processor copies them.
+    `dma`: the memory that the copy engine uses. `returns`: what is true when the call returns. `bracket`: how it is
+    timed. `usual`: whether most users write it. `setting`: the setting of the framework that it needs. `inflation`:
+    bytes that cross the link for each byte of the size.
     """
 
     name: str

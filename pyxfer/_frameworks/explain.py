@@ -47,6 +47,7 @@ def explain(
     These are raw copies and the other routes of its framework in its direction. All run in one process and in the same
     rounds; then a few trials of each are traced. `run.parameters.explained` names the route, and each row's `breakdown`
     and `dma` show where its time went and what crossed the link. `direction` is for raw routes, h2d by default.
+    `patience` is that of `frameworks`, and the other arguments are those of `ceiling`.
 
     Raises:
         UsageError: the route is unknown, or cannot be explained at this size; nothing was measured.

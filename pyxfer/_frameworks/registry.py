@@ -89,7 +89,7 @@ def _attribute(home: Any, name: str) -> Any:
 
 
 def list_routes() -> tuple[RouteStatus, ...]:
-    """All routes, raw ones first."""
+    """List every route, raw copies first, and whether it is available here. Imports no framework."""
     choice = choose()
     return (*plans.list_routes(choice.engine), *(line for status in list_frameworks(choice) for line in status.routes))
 

@@ -299,14 +299,16 @@ def frameworks(
 ) -> Run:
     """Time the routes of frameworks beside raw copies of the same sizes.
 
-    `names` are frameworks, all by default; `route` has patterns such as `tf.*`. Each framework runs in a separate
-    process. `all_settings` also measures what needs other settings of a framework, each in a process of its own, as
-    patterns that name such routes do. If a framework is not installed, crashes or hangs, the run records that and
-    measures the others. `budget` is the measuring time of each worker, without its preparation; if it is too short
-    for a few trials of everything, the largest sizes are left out, unless `complete` is true. A worker that sends
-    nothing for `patience` is ended, while it imports its framework for 2.5 times as long, at least 30 s. A few trials
-    are traced after the timed ones; `trace=False` leaves them out. Without a GPU the `ingest` routes are timed, which
-    stay in host memory. Ctrl-C ends the run and returns the results so far.
+    `names`: torch, tensorflow, cupy and jax, or some of them; by default all, and your own routes. `route`: names or
+    patterns, such as "tf.*". `workload`: "copy" moves bytes, of each `size` such as "1MiB,96MiB"; "image-batch" copies
+    images, casts them and reads a row back, for each `batch` such as "8,512". `direction`: h2d, d2h or, by default,
+    both. `ingest` adds how each framework imports a NumPy array, and is all that is timed without a GPU.
+    `all_settings` adds routes that need other settings of a framework.
+
+    Each framework, and each setting, has a process of its own. If one is not installed, crashes or hangs, the run
+    records that and measures the others. `budget` is the measuring time of each process, without its preparation. A
+    process that sends nothing for `patience` is ended; while it imports its framework it has 2.5 times as long, at
+    least 30 s. The other arguments are those of `ceiling`. Ctrl-C ends the run and returns the results so far.
 
     Raises:
         UsageError: an argument is invalid; nothing was measured.

@@ -64,19 +64,30 @@ def links(
 ) -> Links:
     """Measure every link of this host, alone and together, and return the run.
 
-    `device` is one or more indices, UUIDs or PCI addresses; by default all that CUDA shows. `group` is one or more of
-    host, together, pairs, local, latency, numa and small; `engine` of ce (copy engine) and sm (kernels). `size` is that
-    of each copy, by default 128 MiB to and from the host, 512 MiB between GPUs and 2 GiB inside one, and 1 MiB without
-    a GPU. The default budget is 15 s for each device. Rows have fewer trials than usual if these would take 8 s more
-    than the budget, unless `complete` is true.
+    Args:
+        device: One or more indices, UUIDs or PCI addresses; by default all GPUs that CUDA shows.
+        group: One or more of host (each link to the host), together (all of them at once), pairs (between two GPUs),
+            local (inside one), latency, numa (host memory of each node) and small (many small copies).
+        engine: One or more of ce (copy engines) and sm (kernels).
+        size: Bytes of a copy; by default 128 MiB to and from the host, 512 MiB between GPUs, 2 GiB inside one, and
+            1 MiB without a GPU.
+        precision: Target precision of each figure, such as "1%".
+        budget: Time limit for measuring, by default 15 s for each GPU. Rows have fewer trials than usual if these would
+            take 8 s more.
+        seed: Seed of the order of trials; by default a new one, which the run stores.
+        require_gpu: Raise an error if no GPU is usable.
+        complete: Measure everything, however long that takes.
+        on_progress: Called with the progress of the run.
+        save_to: Called with the run so far every few seconds.
 
     Ctrl-C ends the run and returns the results so far (`run.ended == "interrupted"`). If a device fails after the first
-    trials, `run.ended` is "failed" and `run.failure` has the reason. `save_to` gets the run so far every few seconds.
+    trials, `run.ended` is "failed" and `run.failure` has the reason.
 
     Raises:
         UsageError: an argument is invalid; nothing was measured.
         CudaUnavailableError: a GPU is required and none is usable.
         CudaError: a device failed before anything was measured.
+
     """
     request = replace(plans.make_request(device, group, engine, size, precision, budget, seed), complete=complete)
     choice = choose(HOST if HOST in request.devices else 0, require_gpu)

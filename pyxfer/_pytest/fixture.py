@@ -254,9 +254,9 @@ _MAX_CALLS = 1_000_000_000
 
 
 class Xfer:
-    """`xfer(fn, *args, nbytes=...)` times `fn(*args)` and returns its value; `xfer.result` then has the outcome.
+    """The fixture `xfer`, once in a test: `xfer(fn, *args, nbytes=...)` times `fn(*args)` and returns its value.
 
-    With `timing` None nothing is measured.
+    `xfer.result` then has the outcome.
     """
 
     def __init__(self, timing: Timing | None) -> None:

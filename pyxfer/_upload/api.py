@@ -52,16 +52,18 @@ def upload(x: Any, to: FrameworkName, device: int | str = 0, block: bool = True)
 
 
 def upload(x: Any, to: FrameworkName, device: int | str = 0, block: bool = True) -> Any:
-    """Upload an array from host memory. Returns an array of `to` on the device.
-
-    `to` is `"torch"`, `"tensorflow"`, `"jax"` or `"cupy"`. `x` is a NumPy array, a buffer, a tensor on the CPU that
-    supports DLPack, or a structure of these; a structure comes back as the same structure of the framework's arrays.
+    """Upload an array, or a structure of arrays, from host memory. Returns arrays of a framework on the device.
 
     After the call `x` may be changed or dropped, and work that is queued on the framework's current stream sees the
-    complete array. With `block=False` the call returns an `Upload` at once, and `x` must not change until that is done.
+    complete array. The first upload to a device starts threads and page-locks memory, which the whole process shares;
+    an `Uploader` has its own. Without a GPU arrays stay in host memory, with a `FallbackWarning`.
 
-    The first upload to a device starts threads and page-locks memory, which the whole process shares; an `Uploader` has
-    its own. Without a GPU arrays stay in host memory, with a `FallbackWarning`.
+    Args:
+        x: A NumPy array, a buffer, a tensor on the CPU that supports DLPack, or a tuple, list, dict, dataclass or named
+            tuple of these, which comes back as the same structure.
+        to: The framework: "torch", "tensorflow", "jax" or "cupy".
+        device: Index, UUID or PCI address of the GPU, or "host".
+        block: False returns an `Upload` at once, and `x` must not change until that is done.
 
     Raises:
         UsageError: the framework or an array is refused; the message says what to do.
@@ -94,9 +96,15 @@ def download(y: Any, out: Any = None) -> Any:
 def prefetch(batches: Iterable[Any], to: FrameworkName, depth: int = 2, device: int | str = 0) -> Prefetch[Any, Any]:
     """Iterate over batches as a framework's arrays on the device, uploaded while the loop works on earlier ones.
 
-    A batch is an array or a structure of arrays. A thread draws and uploads up to `depth` batches ahead. If it raises,
-    the error comes out in place of that batch. The iterator ends early on `close()`, on leaving `with`, or when it is
-    dropped. At most `depth` + 2 batches are on the device, unless the loop keeps more.
+    A thread draws and uploads the batches. If it raises, the error comes out in place of that batch. The iterator ends
+    early on `close()`, on leaving `with`, or when it is dropped.
+
+    Args:
+        batches: Any iterable of arrays or structures of arrays, as `upload` takes them: a DataLoader, a
+            tf.data.Dataset, a generator.
+        to: The framework: "torch", "tensorflow", "jax" or "cupy".
+        depth: Number of batches to upload ahead. At most two more are on the device, unless the loop keeps more.
+        device: Index, UUID or PCI address of the GPU, or "host".
 
     Raises:
         UsageError: the framework is refused, `batches` is text or a dict, or `depth` is not a whole number of at least

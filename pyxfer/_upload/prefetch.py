@@ -417,7 +417,7 @@ def depth_of(depth: object) -> int:
 
 
 class Prefetch(ShortRepr, Generic[Batch, Result]):
-    """An iterator over the results of sending batches, in order, with up to `depth` batches sent ahead.
+    """The iterator of `prefetch`: batches on the device, in order, with up to `depth` of them sent ahead.
 
     A thread draws the batches and calls `send`, whose result waits for the upload when it is called. If the thread
     raises, the error comes out in place of that batch and ends the iteration. The thread also closes a generator,

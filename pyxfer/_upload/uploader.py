@@ -81,10 +81,17 @@ _open: weakref.WeakSet[Uploader] = weakref.WeakSet()
 class Uploader(ShortRepr):
     """Uploads arrays to one device and downloads them. Any thread may use it; calls take turns.
 
-    The first use starts its threads and page-locks at most `max_pinned` bytes, which it keeps until it is closed. The
-    settings of its ring that `threads`, `chunk_bytes` and `slots` do not fix are tuned. Device memory that arrays of
-    TensorFlow and JAX have released is kept for later arrays, at most `pool` bytes; None is twice the largest so far,
-    and at least 8 MiB.
+    The first use starts its threads and page-locks memory, which it keeps until it is closed.
+
+    Args:
+        device: Index, UUID or PCI address of the GPU, or "host".
+        threads: Number of threads that fill and empty the slots of its ring; None tunes it.
+        chunk_bytes: Size of a slot; None tunes it.
+        slots: Number of slots; None tunes it.
+        max_pinned: The most page-locked memory.
+        pool: Device memory that arrays of TensorFlow and JAX have released and that is kept for later arrays; None is
+            twice the largest array so far, and at least 8 MiB.
+        require_gpu: Raise an error, and do not continue over host memory, if no GPU is usable.
 
     Raises:
         UsageError: the device does not exist, or a setting is not valid.

@@ -57,7 +57,7 @@ _NOT_STARTED = "This watch was never started: use it in a with statement, or cal
 class Watch(ShortRepr):
     """A watch made by `pyxfer.watch()`. Use it in a `with` statement or with `start()` and `stop()`, also repeatedly.
 
-    After its window has closed, `result` is the document, and `report()` the same as text.
+    After its window has closed, `result` is the document.
     """
 
     def __init__(self, options: WatchOptions, ceilings: Run | str | None) -> None:
@@ -201,13 +201,21 @@ def watch(
 ) -> Watch:
     """Make a watch, which shows what the steps of this program wait for and what crosses the link in them.
 
-    The window opens after `skip` steps. It closes after `steps` steps or after `duration`, and at the latest when the
-    watch is left. `device` is the number, UUID or PCI address of a GPU, or "host". With `lines`, the source line of
-    each thread is sampled. `ceilings` is what copies are compared with: "measured" (raw copies, measured when the
-    result is first used), a saved run or its path, or None. `capacity` limits the memory of the records.
+    Use it as `with pyxfer.watch(skip=10, steps=20) as w:`, with `w.step()` around each step of the program.
+
+    Args:
+        skip: The window opens after this many steps.
+        steps: It closes after this many steps, at the latest when the watch is left.
+        duration: It closes after this time, such as "5s".
+        device: Index, UUID or PCI address of the GPU, or "host".
+        lines: Sample the source line that each thread is at.
+        ceilings: What copies are compared with: "measured" (raw copies, measured when the result is first used), a
+            saved run or its path, or None.
+        capacity: Most memory for the records, such as "256MiB". When it is full, the window closes.
 
     Raises:
         UsageError: an argument is invalid.
         DocumentError: the saved run cannot be read.
+
     """
     return Watch(make_options(skip, steps, duration, device, lines, capacity), checked_ceilings(ceilings))
