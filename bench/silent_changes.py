@@ -55,6 +55,7 @@ REASONS = {
     "tests[].measurement.direction": _NO_CEILING,
     "tests[].measurement.ceiling_share.value.value": _NO_CEILING,
     "hosts[].state": "why a host has no document is known where it was collected",
+    "hosts[].named": "who named a host is known where it was collected",
     "latencies[].footprint_bytes": "it depends on the memory that was free",
     "measurements[].dma.value.seconds.value": "one trial was traced, whose records the document leaves out",
 }
