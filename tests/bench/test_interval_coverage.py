@@ -119,7 +119,6 @@ def test_parts_taken_in_turns_have_limits(taken: Any, missed: int) -> None:
     assert len(list(intervals.misses(replace(document(), simulated=(), committed=(window,))))) == missed
 
 
-@pytest.mark.skipif(not RESULTS.is_dir(), reason="the results are not beside the tests")
 def test_intervals_of_committed_series_are_those_of_a_bootstrap() -> None:
     """The bootstrap's medians lie within the interval as often as 95 % and a little more; it is not far wider."""
     rng = np.random.default_rng(11)
