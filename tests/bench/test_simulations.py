@@ -192,7 +192,6 @@ def test_the_bootstrap_has_the_width_of_independent_medians() -> None:
     assert np.median(widths) == pytest.approx(2 * 1.96 * 1.2533 / 20, rel=0.2)
 
 
-@pytest.mark.skipif(not RESULTS.is_dir(), reason="the results are not beside the tests")
 def test_intervals_of_committed_series_are_those_of_a_bootstrap() -> None:
     """The bootstrap's medians lie within the interval as often as 95 % and a little more; it is not far wider."""
     rng = np.random.default_rng(11)

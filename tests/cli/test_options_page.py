@@ -21,7 +21,7 @@ if not PAGE.exists():
     pytest.skip("the documentation is not beside the tests", allow_module_level=True)
 
 BEGIN, END = "<!-- options -->\n", "<!-- /options -->"
-FOLDERS = (".ci", "bench", "cmake", "csrc", "packaging", "pyxfer", "tests", "tools")
+FOLDERS = (".ci", "bench", "cmake", "csrc", "pyxfer", "tests", "tools")
 FILES = ("CMakeLists.txt", "CMakePresets.json", "pyproject.toml")
 # The preprocessor's, and what pyxfer, CMake or a shell (_PYXFER_COMPLETE) sets for itself.
 NO_VARIABLES = {

@@ -1,7 +1,7 @@
 """Try an installed pyxfer: `python smoke.py _cuda _host [KERNELS]` loads the engines in the given order.
 
 KERNELS names the ring's kernels for the fills plain, streaming and demoting, such as `plain,sse2,sse2`; without it they
-are those of this machine's /proc/cpuinfo. `tools/wheels` runs this file with each wheel, also on emulated processors,
+are those of this machine's /proc/cpuinfo. `tools/release` runs this file with each wheel, also on emulated processors,
 so it needs only pyxfer and starts no process.
 """
 

@@ -17,7 +17,7 @@ from doctor.cases import run_of
 from pyxfer._doctor.examine import references
 
 MAX_MODULES = 12
-SMOKE = Path(__file__).with_name("smoke.py")  # which `tools/wheels` also runs with each wheel
+SMOKE = Path(__file__).with_name("smoke.py")  # which `tools/release` also runs with each wheel
 IMPORTED = """
 import numpy, sys
 before = set(sys.modules)
