@@ -88,14 +88,12 @@ def test_two_sides_of_one_name_get_different_names() -> None:
     assert (found.a, found.b) == ("baseline 'default' (A)", "baseline 'default' (B)")
 
 
-@pytest.mark.skipif(not MEASURED.is_dir(), reason="bench/results is missing")
 def test_two_runs_of_a_real_host_within_a_minute_are_not_slow() -> None:
     found = pyxfer.compare(MEASURED / "host.json.gz", MEASURED / "ceiling.json.gz")
     assert {row.verdict for row in found.cells} == {"SAME", "AMBIGUOUS"}
     assert all(row.verdict == "SAME" for row in found.cells if row.text in ("h2d:pinned:64MiB", "d2h:pinned:64MiB"))
 
 
-@pytest.mark.skipif(not MEASURED.is_dir(), reason="bench/results is missing")
 def test_half_the_link_of_a_real_host_is_found_by_its_state_and_by_its_rate() -> None:
     run = pyxfer.Run.load(MEASURED / "ceiling.json.gz")
     for link, code in ((halved(run.link), "link-narrow"), (halved(run.link, "no NVML"), "link-lesser")):

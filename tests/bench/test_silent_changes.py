@@ -87,9 +87,9 @@ OF_CELL = {f"cohorts[].cells[].cell.{name}" for name in ("destination[]", "nbyte
         (RUN, OF_RUN),
         (BASELINE, OF_RUN),
         (COMPARISON, {f"cells[].{name}" for name in ("a_processes", "b_processes", "confirmed", "least_loss")}),
-        (FLEET, {f"hosts[].{name}" for name in ("again[][]", "errors[]", "state")}),
-        (FEW, {*OF_CELL, "hosts[].state", "hosts[].values[]"}),
-        (judged([make_host("a", {}, **OF_PEAK)]), {*OF_CELL, "hosts[].state", "hosts[].values[]"}),
+        (FLEET, {f"hosts[].{name}" for name in ("again[][]", "errors[]", "named", "state")}),
+        (FEW, {*OF_CELL, "hosts[].named", "hosts[].state", "hosts[].values[]"}),
+        (judged([make_host("a", {}, **OF_PEAK)]), {*OF_CELL, "hosts[].named", "hosts[].state", "hosts[].values[]"}),
         (make_host(), {f"cells[].{name}" for name in ("cell.nbytes", "high", "low")}),
         (
             session(),
