@@ -168,7 +168,6 @@ class Job:
             self._note_findings(run.device, examine(run))
 
     def _other_runs(self) -> list[Run]:
-        """The runs of the GPUs that have only copies of the links."""
         runs = () if self._links is None else runs_of(self._links)
         return [run for run in runs if run.device.index not in self._runs]
 
@@ -235,7 +234,6 @@ def _examined(devices: Sequence[Device]) -> Sequence[Device]:
 
 
 def _merged(found: Sequence[tuple[int, Finding]], devices: int) -> Iterator[Finding]:
-    """Findings of the host once, and those of some of its GPUs with their numbers."""
     alike: dict[Finding, list[int]] = {}
     for device, finding in found:
         alike.setdefault(finding, []).append(device)

@@ -55,7 +55,12 @@ def judge(arrivals: Iterable[Arrival], *, confirmations: Sequence[Arrival] = ())
     settings = fleets.FleetSettings()
     rows = _one_each(list(arrivals))
     again, second_remarks = _second_looks(confirmations, rows)
-    judged = [(n, row.report) for n, row in enumerate(rows) if row.report is not None and _is_judged(row)]
+    # A host that failed, or was interrupted, is judged by the figures that it has.
+    judged = [
+        (number, row.report)
+        for number, row in enumerate(rows)
+        if row.state in ("measured", "incomplete", "failed") and row.report is not None and has_figures(row.report)
+    ]
     tables = tables_of(judged)
     tests = _count_tests(tables)
     hosts = [_not_judged(row) for row in rows]
@@ -142,11 +147,6 @@ def hosts_to_confirm(fleet: fleets.Fleet) -> tuple[str, ...]:
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------
-
-
-def _is_judged(row: Arrival) -> bool:
-    """A host that failed, or was interrupted, is judged by the figures that it has."""
-    return row.state in ("measured", "incomplete", "failed") and row.report is not None and has_figures(row.report)
 
 
 def _one_each(rows: list[Arrival]) -> list[Arrival]:

@@ -9,8 +9,8 @@ import os
 import re
 import runpy
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from types import ModuleType
 from typing import Any, get_args
@@ -20,21 +20,13 @@ from pyxfer._document.machines import Fact
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
 from pyxfer._document.runs import Memory, Published, Returns, Workload
 from pyxfer._frameworks.base import Dma, Framework, Route, RouteBracket, Started, installed_version
+from pyxfer._frameworks.messages import Reference
 from pyxfer.errors import RefusedError, UsageError
 from pyxfer.native import Choice, choose
 
 _MAIN = "__main__"
 # Not __main__, so that the worker does not run the script's main block.
 _MAIN_IN_WORKER = "__pyxfer_worker__"
-
-
-@dataclass(frozen=True)
-class Reference:
-    """Where a function is: its module, the script's path if that is the main module, and its name in the module."""
-
-    module: str
-    name: str
-    script: str | None = None
 
 
 def find_reference(function: Callable[..., Any]) -> Reference:
@@ -56,15 +48,16 @@ def find_reference(function: Callable[..., Any]) -> Reference:
     path = getattr(home, "__file__", None) if spec is None else sys.argv[0]
     if path is None or not os.path.exists(path):
         raise UsageError(f"{name} was typed at a prompt, where a worker process cannot find it: put it into a module.")
-    return Reference(_MAIN, name, os.path.abspath(path))
+    return Reference(_MAIN, name, os.fsencode(os.path.abspath(path)))
 
 
 def resolve_reference(reference: Reference) -> Callable[..., Any]:
     """Import the function, in the worker."""
-    home = importlib.import_module(reference.module) if reference.script is None else _script(reference.script)
+    script = None if reference.script is None else os.fsdecode(reference.script)
+    home = importlib.import_module(reference.module) if script is None else _script(script)
     found = _attribute(home, reference.name)
     if found is None:
-        where = reference.script or reference.module
+        where = script or reference.module
         raise RefusedError(
             f"{where} does not define {reference.name} when imported: define it at the top, outside of any condition"
         )
@@ -125,7 +118,6 @@ def _line(framework: Framework, route: Route, absent: str, no_gpu: str) -> Route
 
 
 def _without_cuda(framework: Framework, version: str) -> str:
-    """Why the installed build cannot use a GPU, according to its packages."""
     if "+cpu" in version or version.endswith("(tensorflow-cpu)"):
         return f"{framework.title} {version} was built without CUDA"
     if framework.gpu_distributions and not installed_version(framework.gpu_distributions):
@@ -265,11 +257,8 @@ def check_patterns(patterns: Iterable[str], frameworks: Sequence[str]) -> None:
     for pattern in patterns:
         homes = [framework for name, framework in names.items() if fnmatchcase(name, pattern)]
         if not set(homes) & set(frameworks):
-            raise UsageError(f"No route of {', '.join(frameworks)} fits {pattern!r}.{_hint(pattern, homes, names)}")
-
-
-def _hint(pattern: str, homes: Sequence[str], names: Mapping[str, str]) -> str:
-    return f" It belongs to {homes[0]}, which was not named." if homes else similar(pattern, names)
+            hint = f" It belongs to {homes[0]}, which was not named." if homes else similar(pattern, names)
+            raise UsageError(f"No route of {', '.join(frameworks)} fits {pattern!r}.{hint}")
 
 
 def similar(name: str, names: Iterable[str]) -> str:
@@ -304,7 +293,6 @@ def _check_fields(route: Route) -> None:
         raise UsageError(f"The host_copies of the route {route.name!r} are 0 or more, and its inflation is above 0.")
 
 
-def _start_own(device: int | None, setting: str) -> Started:
+def _start_own(device: int | None, _setting: str) -> Started:
     """Nothing is imported here: a user's routes import what they need when they are set up."""
-    del setting
     return Started("", Fact("its routes' own") if device is not None else Fact(reason="no GPU was requested"))

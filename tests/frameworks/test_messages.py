@@ -23,6 +23,7 @@ from pyxfer._frameworks.messages import (
     Mark,
     Marker,
     OwnRoute,
+    Reference,
     Refused,
     Rows,
     Stop,
@@ -40,8 +41,8 @@ TASK = Task(
     setting="nostage",
     routes=("jax.device-put-nostage",),
     own=(
-        OwnRoute({"name": "jax.mine", "inflation": 2.0}, ("frameworks.own_routes", "Copied", None), None),
-        OwnRoute({"name": "jax.here"}, None, ("__main__", "make", b"/home/user/\xff.py")),
+        OwnRoute({"name": "jax.mine", "inflation": 2.0}, Reference("frameworks.own_routes", "Copied"), None),
+        OwnRoute({"name": "jax.here"}, None, Reference("__main__", "make", b"/home/user/\xff.py")),
     ),
     device="GPU-6a1f2c3d",
     workload="image-batch",

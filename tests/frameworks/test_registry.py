@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from collections.abc import Callable, Iterator
@@ -14,9 +15,9 @@ from frameworks import own_routes
 from pyxfer._document.routes import FrameworkStatus
 from pyxfer._frameworks import registry
 from pyxfer._frameworks.base import Route
+from pyxfer._frameworks.messages import Reference
 from pyxfer._frameworks.registry import (
     FRAMEWORKS,
-    Reference,
     find_reference,
     list_frameworks,
     list_routes,
@@ -173,7 +174,7 @@ def test_a_function_of_a_script_is_found_by_the_scripts_file(tmp_path: Path, mon
     monkeypatch.setattr(main, "__file__", str(script), raising=False)
     monkeypatch.setattr(main, "__spec__", None)
     reference = find_reference(make)
-    assert reference == Reference("__main__", "make", str(script))
+    assert reference == Reference("__main__", "make", os.fsencode(script))
     assert resolve_reference(reference)(None) == 7
 
 

@@ -10,6 +10,7 @@ from frameworks import own_routes
 import pyxfer
 from pyxfer._document.runs import Measurement, OneWay
 from pyxfer._frameworks.base import IMAGE_BYTES
+from pyxfer._frameworks.messages import Reference
 from pyxfer._frameworks.process import IN_WORKER
 from pyxfer._frameworks.registry import load_framework, register_route
 from pyxfer._frameworks.session import Request, make_request
@@ -78,7 +79,7 @@ def test_a_registered_route_goes_to_the_worker_by_name() -> None:
     register_route(own_routes.make_route("mine.copied", own_routes.Copied))
     (task,) = request(["mine"], runtime="host").tasks(load_framework("mine"))
     (own,) = task.own
-    assert own.copy == ("frameworks.own_routes", "Copied", None)
+    assert own.copy == Reference("frameworks.own_routes", "Copied")
     assert own.image_batch is None
     assert own.fields["name"] == "mine.copied"
 
