@@ -52,7 +52,7 @@ class Reference(msgspec.Struct, frozen=True):
 
     module: str
     name: str
-    script: bytes | None = None
+    script: str | None = None
 
 
 class OwnRoute(msgspec.Struct, frozen=True):

@@ -48,16 +48,15 @@ def find_reference(function: Callable[..., Any]) -> Reference:
     path = getattr(home, "__file__", None) if spec is None else sys.argv[0]
     if path is None or not os.path.exists(path):
         raise UsageError(f"{name} was typed at a prompt, where a worker process cannot find it: put it into a module.")
-    return Reference(_MAIN, name, os.fsencode(os.path.abspath(path)))
+    return Reference(_MAIN, name, os.path.abspath(path))
 
 
 def resolve_reference(reference: Reference) -> Callable[..., Any]:
     """Import the function, in the worker."""
-    script = None if reference.script is None else os.fsdecode(reference.script)
-    home = importlib.import_module(reference.module) if script is None else _script(script)
+    home = importlib.import_module(reference.module) if reference.script is None else _script(reference.script)
     found = _attribute(home, reference.name)
     if found is None:
-        where = script or reference.module
+        where = reference.script or reference.module
         raise RefusedError(
             f"{where} does not define {reference.name} when imported: define it at the top, outside of any condition"
         )
