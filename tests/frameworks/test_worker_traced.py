@@ -234,7 +234,7 @@ def test_without_a_tracer_every_row_has_its_figures_and_the_reason(
 def test_nothing_is_traced_without_tracing(work: Work) -> None:
     worked = work(crossing.Stored, trace=False)
     assert [each.reason for each in worked.tracers] == ["tracing was left out"]
-    assert worked.row().dma.reason == "tracing was left out"
+    assert worked.row().dma.reason == worked.row().breakdown.reason == "tracing was left out"
     assert "tracing" not in {each.phase for each in worked.sent if isinstance(each, Doing)}
 
 
