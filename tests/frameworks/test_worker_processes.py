@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fleet.clusters import is_running
 from frameworks.conftest import children
 from marks import slow
 
@@ -201,13 +202,6 @@ def wait_for_the_end(pid: int) -> None:
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
     raise AssertionError("a process goes on without the one that it works for")
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 TESTS = Path(__file__).resolve().parent.parent
