@@ -107,26 +107,19 @@ class Patience:
         return cls(max(MIN_START_S, START_FACTOR * step_s), step_s)
 
 
+@dataclass
 class Supervisor:
     """Starts a worker, receives its messages, and ends it."""
 
-    def __init__(
-        self,
-        task: Task,
-        environment: Mapping[str, str],
-        patience: Patience,
-        on_doing: Callable[[Doing], None],
-        on_rows: Callable[[Outcome], None],
-    ) -> None:
-        self._task = task
-        self._environment = environment
-        self._patience = patience
-        self._on_doing = on_doing
-        self._on_rows = on_rows
+    _task: Task
+    _environment: Mapping[str, str]
+    _patience: Patience
+    _on_doing: Callable[[Doing], None]
+    _on_rows: Callable[[Outcome], None]
+
+    def __post_init__(self) -> None:
         self._outcome = Outcome()
-        self._doing: Doing | None = None
-        self._done = False
-        self._is_started = self._is_ready = False
+        self._done = self._is_started = self._is_ready = False
         self._owned = contextlib.ExitStack()
         self._since_s = 0.0
 
@@ -234,7 +227,6 @@ class Supervisor:
             outcome.measurements = message.measurements
             self._on_rows(outcome)
         elif isinstance(message, Doing):
-            self._doing = message
             self._on_doing(message)
         else:
             self._end(message)

@@ -15,10 +15,12 @@ from fnmatch import fnmatchcase
 from types import ModuleType
 from typing import Any, get_args
 
-from pyxfer._ceiling import plans
+import msgspec
+
+from pyxfer._ceiling import derived, plans
 from pyxfer._document.machines import Fact
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
-from pyxfer._document.runs import Memory, Published, Returns, Workload
+from pyxfer._document.runs import Measurement, Memory, Published, Returns, Run, Workload
 from pyxfer._frameworks.base import Dma, Framework, Route, RouteBracket, Started, installed_version
 from pyxfer._frameworks.messages import Reference
 from pyxfer.errors import RefusedError, UsageError
@@ -176,6 +178,18 @@ def known_route(framework: str, name: str) -> Route | None:
     """A route of the tables that come with the package, whatever users have added."""
     routes = _table(framework).routes if framework in FRAMEWORKS else ()
     return next((route for route in routes if route.name == name), None)
+
+
+def derive_run(run: Run) -> Run:
+    """The run with what follows from its trials, its link, its settings and the tables of routes."""
+    found = derived.derive_run(run)
+    return msgspec.structs.replace(found, measurements=tuple(map(_as_in_the_table, found.measurements)))
+
+
+def _as_in_the_table(row: Measurement) -> Measurement:
+    """A route that the package has goes one way, from or to one kind of memory."""
+    route = None if row.route_info is None else known_route(row.route_info.framework, row.route)
+    return row if route is None else msgspec.structs.replace(row, direction=route.direction, memory=route.memory)
 
 
 def all_names() -> tuple[str, ...]:

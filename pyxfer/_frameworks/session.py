@@ -330,24 +330,19 @@ def run_workers(
         return Session(choice, found, request, Patience.of(patience_s), on_progress or silent, save_to or unsaved).run()
 
 
+@dataclass
 class Session:
     """One frameworks run."""
 
-    def __init__(
-        self,
-        choice: Choice,
-        device: Device,
-        request: Request,
-        patience: Patience,
-        on_progress: OnProgress,
-        save_to: SaveTo,
-    ) -> None:
-        self._choice = choice
-        self._device = device
-        self._request = request
-        self._patience = patience
-        self._on_progress = on_progress
-        self._save_to = save_to
+    _choice: Choice
+    _device: Device
+    _request: Request
+    _patience: Patience
+    _on_progress: OnProgress
+    _save_to: SaveTo
+
+    def __post_init__(self) -> None:
+        choice, device = self._choice, self._device
         self._started = time.perf_counter()
         self._link = read_link(choice.engine, device)
         self._before = read_environment(choice.engine, device)

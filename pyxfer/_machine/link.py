@@ -13,10 +13,11 @@ from pyxfer._document import machines
 from pyxfer._document.machines import Device, Fact, Hop, Link, LinkKind, LinkState, Remark
 from pyxfer._machine import nvml as management
 from pyxfer._machine import pci
+from pyxfer._machine.devices import find_device
 from pyxfer._machine.engine import HOST_REASON, is_host
 from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.sysfs import first_known
-from pyxfer.native import Engine
+from pyxfer.native import HOST, Engine, choose
 
 RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
 
@@ -92,6 +93,19 @@ _WHY_NO_PEAK = {
 }
 
 
+def link(device: int | str = 0) -> Link:
+    """Read the link between host memory and a device: its state, its settings and its theoretical peaks.
+
+    Args:
+        device: Index, UUID (or its beginning) or PCI address, or "host".
+
+    Raises:
+        UsageError: no device or more than one matches.
+    """
+    engine = choose(device).engine
+    return read_link(engine, find_device(engine, 0 if device == HOST else device))
+
+
 def read_link(engine: Engine, device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Link:
     """Read the present and the largest state of the link. `with_load` adds its state under load."""
     if is_host(engine):
@@ -105,7 +119,7 @@ def read_link(engine: Engine, device: Device, *, root: Path = Path("/"), nvml: N
     if address is not None:
         device_most = first_known(pci.read_device_most(address, root), device_most)
     control = Fact(reason=device.pci.reason) if address is None else pci.read_device_control(address, root)
-    link = Link(
+    idle = Link(
         kind=_link_kind(nvml, device),
         now=first_known(management.link_now(nvml, device), _nearest(hops, lambda hop: hop.now)),
         under_load=Fact(reason=NOT_UNDER_LOAD),
@@ -120,7 +134,7 @@ def read_link(engine: Engine, device: Device, *, root: Path = Path("/"), nvml: N
         h2d_peak_gbps=Fact(reason=NOT_UNDER_LOAD),
         d2h_peak_gbps=Fact(reason=NOT_UNDER_LOAD),
     )
-    return with_load(link, link.under_load)
+    return with_load(idle, idle.under_load)
 
 
 def link_under_load(device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Fact[LinkState]:

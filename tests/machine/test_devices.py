@@ -103,7 +103,7 @@ def test_no_gpu_is_available_without_a_driver_or_device(as_gpu: Engine, code: in
 
 
 def test_without_a_gpu_the_only_device_is_host_memory(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyxfer._machine.api.choose", lambda: native.choose("host"))
+    monkeypatch.setattr("pyxfer._machine.devices.choose", lambda: native.choose("host"))
     (device,) = pyxfer.devices()
     assert device.runtime == "host"
     assert device.pci.reason == device.name
