@@ -165,12 +165,7 @@ def make_request(
     complete: bool = False,
     all_settings: bool = False,
 ) -> Request:
-    """Check the arguments.
-
-    Raises:
-        UsageError: names the first invalid argument, with a valid example.
-
-    """
+    """Check the arguments. A UsageError names the first invalid one, with a valid example."""
     if os.environ.get(IN_WORKER):
         raise UsageError(
             "frameworks() was called while a worker imported this script for a registered route: put its calls "

@@ -34,16 +34,6 @@ class TensorTransfer(base.ArrayTransfer):
         return tensors.where_is(array)
 
 
-class Aliasing(base.FromHost):
-    """A tensor that uses the array's memory, which must be aligned."""
-
-    kind: base.SourceKind = "aligned"
-
-    def refresh(self) -> None:
-        super().refresh()
-        tensors.check_alias(self.source)
-
-
 class OntoGpu(base.HostUpload, TensorTransfer):
     """From host memory to the GPU; the result is read past TensorFlow."""
 
@@ -105,8 +95,10 @@ class FunctionJit(OntoGpu):
         return inverted
 
 
-class RawOp(Aliasing, OntoGpu):
+class RawOp(OntoGpu):
     """The private tensor constructor, which aliases an aligned array, and the copy below the operations."""
+
+    kind = "aligned"
 
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
@@ -139,8 +131,10 @@ class CpuOp(OntoGpu):
         self._made = None
 
 
-class Dlpack(Aliasing, OntoGpu):
+class Dlpack(OntoGpu):
     """A tensor in the array's memory, new in every trial because a tensor caches its copy on the GPU."""
+
+    kind: base.SourceKind = "aligned"
 
     def __init__(self, context: RouteContext, shape: tuple[int, ...] = (-1,)) -> None:
         super().__init__(context, shape)
@@ -182,7 +176,7 @@ class DataPrefetch(OntoGpu):
                 f"are not a multiple of {self.rows} x {tensors.ALIGNMENT} = {self.rows * tensors.ALIGNMENT}"
             )
         super().__init__(context)
-        self._sources = [tensors.check_alias(context.source(self.kind)) for _ in range(self.copies)]
+        self._sources = [context.source(self.kind) for _ in range(self.copies)]
         rows = functools.reduce(lambda first, second: first.concatenate(second), map(self._rows, self._sources))
         onto_gpu = self.tf.data.experimental.prefetch_to_device(tensors.GPU)
         self.dataset = rows.batch(self.rows, drop_remainder=True).apply(onto_gpu)
@@ -329,8 +323,10 @@ class Ingest(base.FromHost, TensorTransfer):
         return tensors.view_tensor(self.result)
 
 
-class IngestRawOp(Aliasing, Ingest):
+class IngestRawOp(Ingest):
     """The private tensor constructor, which aliases an aligned array."""
+
+    kind = "aligned"
 
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
@@ -340,8 +336,10 @@ class IngestRawOp(Aliasing, Ingest):
         self.result = self._tensor(self.source, tensors.CPU, None)
 
 
-class IngestDlpack(Aliasing, Ingest):
+class IngestDlpack(Ingest):
     """A tensor in the array's memory, through DLPack."""
+
+    kind = "aligned"
 
     def run(self) -> None:
         self.result = self.tf.experimental.dlpack.from_dlpack(self.source.__dlpack__())

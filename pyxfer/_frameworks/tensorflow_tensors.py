@@ -16,7 +16,7 @@ from pyxfer.errors import MeasurementError, RefusedError
 CPU = "/device:CPU:0"
 # Only the measured GPU is visible, so it is the first.
 GPU = "/device:GPU:0"
-# The alignment that CPU kernels assume: EIGEN_MAX_ALIGN_BYTES of TensorFlow's wheels.
+# The alignment that CPU kernels assume: EIGEN_MAX_ALIGN_BYTES of TensorFlow's wheels. They abort on other memory.
 ALIGNMENT = 64
 KDL_CUDA = 2
 
@@ -66,25 +66,6 @@ def eager_tensor_type(tf: Any) -> Any:
 
 def _moved(tf: Any, why: str) -> RefusedError:
     return RefusedError(f"not available in TensorFlow {tf.__version__}: {why}")
-
-
-def check_alias(array: NDArray[Any]) -> NDArray[Any]:
-    """TensorFlow does not check this itself: its first CPU operation on an unaligned buffer ends the process."""
-    wrong = ""
-    if array.size == 0:
-        wrong = "the array is empty"
-    elif not array.flags.c_contiguous:
-        wrong = "the array is not contiguous in C order; numpy.ascontiguousarray() makes a copy that is"
-    elif not array.flags.writeable:
-        wrong = "the array is read-only, and NumPy exports only writable arrays through DLPack"
-    elif array.ctypes.data % ALIGNMENT:
-        wrong = (
-            f"the array starts {array.ctypes.data % ALIGNMENT} bytes after a multiple of {ALIGNMENT}, and TensorFlow "
-            f"aborts on unaligned host memory"
-        )
-    if wrong:
-        raise RefusedError(f"TensorFlow cannot use this memory in place: {wrong}")
-    return array
 
 
 def where_is(tensor: Any) -> Where:

@@ -225,44 +225,6 @@ def test_a_size_that_does_not_divide_into_aligned_rows_is_refused(nbytes: int, p
         set_up(ROUTES["tf.data-prefetch"], place_of(nbytes))
 
 
-def aligned(shape: tuple[int, ...], offset: int = 0) -> NDArray[np.uint8]:
-    """An array that starts `offset` bytes after a multiple of 64."""
-    nbytes = int(np.prod(shape))
-    memory = np.zeros(nbytes + 128, np.uint8)
-    begin = -memory.ctypes.data % 64 + offset
-    return memory[begin : begin + nbytes].reshape(shape)
-
-
-def read_only() -> NDArray[np.uint8]:
-    array = aligned((64,))
-    array.flags.writeable = False
-    return array
-
-
-@pytest.mark.parametrize(
-    ("array", "why"),
-    [
-        (aligned((0,)), "the array is empty"),
-        (aligned((128,))[::2], "not contiguous in C order"),
-        (np.asfortranarray(aligned((8, 8))), "not contiguous in C order"),
-        (read_only(), "the array is read-only"),
-        (aligned((64,), 16), "starts 16 bytes after a multiple of 64, and TensorFlow aborts on unaligned host memory"),
-    ],
-    ids=["empty", "strided", "fortran", "read-only", "unaligned"],
-)
-def test_memory_that_tensorflow_cannot_use_in_place_is_refused_before_it_is_tried(
-    array: NDArray[np.uint8], why: str
-) -> None:
-    with pytest.raises(RefusedError, match=f"^TensorFlow cannot use this memory in place: .*{why}"):
-        tensors.check_alias(array)
-
-
-def test_aligned_memory_is_used_in_place(tf: Any) -> None:
-    array = tensors.check_alias(aligned((4, 64)))
-    tensor = tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-    assert tensors.view_tensor(tensor).ctypes.data == array.ctypes.data
-
-
 @pytest.mark.parametrize("name", ["tf.rawop", "tf.cpu-op", "tf.dlpack-pageable", "tf.dlpack-pinned"])
 @pytest.mark.usefixtures("second_cpu")
 def test_a_version_without_the_internals_is_refused(
