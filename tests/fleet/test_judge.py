@@ -52,8 +52,10 @@ def test_a_flagged_host_is_suspect_until_it_is_measured_again() -> None:
     assert len(wanted) == 3
 
 
-def test_a_loss_that_stays_is_slow() -> None:
+def test_a_loss_that_stays_is_slow_and_one_that_goes_away_is_fine() -> None:
     hosts = make_hosts(60, {7: 0.03})
+    found = by_name(judged(hosts, make_hosts(60, seed=2)))["n7"]
+    assert (found.verdict, found.losses[0].confirmed) == ("fine", False)
     fleet = judged(hosts)
     assert slow_names(fleet) == ["n7"]
     (loss,) = by_name(fleet)["n7"].losses
@@ -61,13 +63,6 @@ def test_a_loss_that_stays_is_slow() -> None:
     assert loss.stated == pytest.approx(0.03, abs=0.005)
     assert loss.usual == pytest.approx(55.0, rel=0.001)
     assert hosts_to_confirm(fleet) == ()
-
-
-def test_a_loss_that_goes_away_is_fine() -> None:
-    fleet = judged(make_hosts(60, {7: 0.03}), make_hosts(60, seed=2))
-    assert slow_names(fleet) == []
-    assert by_name(fleet)["n7"].verdict == "fine"
-    assert by_name(fleet)["n7"].losses[0].confirmed is False
 
 
 def test_what_the_controls_have_lost_as_well_is_no_loss_of_the_host() -> None:
@@ -192,13 +187,19 @@ def test_the_cause_is_what_slow_hosts_share() -> None:
     assert contrast.hosts == (1, 20, 30, 40)
 
 
-def test_the_newest_document_of_a_host_is_judged_and_the_others_get_a_remark() -> None:
-    old = make_host("n7", {PINNED: 20.0}, began_at="2026-11-20T12:00:00+00:00")
-    fleet = judged([old, *make_hosts(60)])
-    states = [host.state for host in fleet.hosts if host.host == "n7"]
-    assert states == ["duplicate", "measured"]
+@pytest.mark.parametrize(
+    ("began_at", "codes"),
+    [("2026-11-20T12:00:00+00:00", ["duplicates"]), ("2199-01-01T00:00:00", ["future", "duplicates"])],
+)
+def test_the_newest_document_that_is_not_of_the_future_is_judged(began_at: str, codes: list[str]) -> None:
+    other = make_host("n7", {PINNED: 20.0}, began_at=began_at)
+    fleet = judged([other, *make_hosts(60)])
+    assert [(host.state, host.verdict) for host in fleet.hosts if host.host == "n7"] == [
+        ("duplicate", "not judged"),
+        ("measured", "fine"),
+    ]
     assert slow_names(fleet) == []
-    assert [remark.code for remark in fleet.remarks] == ["duplicates"]
+    assert [remark.code for remark in fleet.remarks] == codes
     assert fleet.host("n7").state == "measured"
 
 
@@ -230,16 +231,6 @@ def test_a_document_under_another_name_speaks_for_no_host() -> None:
     )
     assert slow_names(fleet) == ["n7"]
     assert drain_lines(fleet) == ""
-
-
-def test_a_document_of_the_future_wins_over_no_other() -> None:
-    ahead = make_host("n7", {PINNED: 20.0}, began_at="2199-01-01T00:00:00")
-    fleet = judged([ahead, *make_hosts(60)])
-    assert [(host.state, host.verdict) for host in fleet.hosts if host.host == "n7"] == [
-        ("duplicate", "not judged"),
-        ("measured", "fine"),
-    ]
-    assert [remark.code for remark in fleet.remarks] == ["future", "duplicates"]
 
 
 def test_hosts_that_were_measured_beside_another_pyxfer_are_named() -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyxfer._frameworks import jax as jax_host_transfers
 from pyxfer._frameworks import jax as jax_transfers
 from pyxfer._frameworks.base import installed_version
 from pyxfer._frameworks.jax import FRAMEWORK, NOSTAGE
@@ -56,9 +55,7 @@ def test_the_memory_settings_are_recorded(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("cpu")
-@pytest.mark.parametrize(
-    "way", [jax_host_transfers.Asarray, jax_host_transfers.ToPinnedHost, jax_host_transfers.DownloadThroughRing]
-)
+@pytest.mark.parametrize("way", [jax_transfers.Asarray, jax_transfers.ToPinnedHost, jax_transfers.DownloadThroughRing])
 def test_a_download_from_host_memory_is_refused(way: Any, context: RouteContext) -> None:
     transfer = way(context)
     with pytest.raises(RefusedError, match=r"^JAX keeps the source array in host memory$"):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-import re
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +14,6 @@ from machine.fake_host import GPU, Port, config_space, gpu, make_path, nvml, wri
 
 from pyxfer._document.examinations import Bound
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._machine import health
-from pyxfer._machine import nvml as management
 from pyxfer._machine.health import read_counters, read_device_memory, read_port_errors, read_ports
 from pyxfer._machine.host import (
     available_host_bytes,
@@ -178,18 +174,6 @@ def answering(**values: int) -> Nvml:
         return [SimpleNamespace(nvmlReturn=3 if value is None else 0, valueType=1, value=SimpleNamespace(uiVal=value))]
 
     return nvml(nvmlDeviceGetFieldValues=ask, nvmlErrorString=b"Not Supported", nvmlDeviceGetPcieReplayCounter=7)
-
-
-def test_every_call_and_number_exists_in_the_binding() -> None:
-    binding = management.import_binding()
-    names = set(re.findall(r'"(nvml[A-Z]\w+)"', inspect.getsource(health)))
-    assert len(names) == 3
-    assert [name for name in sorted(names) if not hasattr(binding, name)] == []
-    assert binding.NVML_FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER == 95
-    assert binding.NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS == 173
-    assert binding.NVML_FI_DEV_PCIE_COUNT_NON_FATAL_ERROR == 179
-    assert binding.NVML_FI_DEV_PCIE_COUNT_FATAL_ERROR == 180
-    assert {number: getattr(binding.c_nvmlValue_t(), name) for number, name in management._MEMBERS.items()}
 
 
 def test_counters_are_read_by_their_field_numbers() -> None:

@@ -17,15 +17,36 @@ from samples import make_environment
 
 from pyxfer._document.links import Counter
 from pyxfer._document.machines import Clocks, Fact, LinkState, unknown
-from pyxfer._machine import nvlink
+from pyxfer._machine import health, nvlink
 from pyxfer._machine import nvml as management
 from pyxfer._machine.nvml import IDLE, Nvml, throttled_by
 
+FIELDS = {
+    "NVLINK_SPEED_MBPS_COMMON": 90,
+    "PCIE_REPLAY_ROLLOVER_COUNTER": 95,
+    "NVLINK_THROUGHPUT_DATA_TX": 138,
+    "NVLINK_THROUGHPUT_DATA_RX": 139,
+    "C2C_LINK_COUNT": 170,
+    "C2C_LINK_GET_MAX_BW": 172,
+    "PCIE_COUNT_CORRECTABLE_ERRORS": 173,
+    "PCIE_COUNT_NON_FATAL_ERROR": 179,
+    "PCIE_COUNT_FATAL_ERROR": 180,
+    "PCIE_COUNT_TX_BYTES": 197,
+    "PCIE_COUNT_RX_BYTES": 198,
+    "NVLINK_COUNT_XMIT_BYTES": 202,
+    "NVLINK_COUNT_RCV_BYTES": 204,
+}
 
-def test_every_call_exists_in_the_binding() -> None:
-    names = set(re.findall(r'"(nvml[A-Z]\w+|c_nvml\w+)"', inspect.getsource(management)))
-    assert len(names) > 20
-    assert [name for name in sorted(names) if not hasattr(management.import_binding(), name)] == []
+
+def test_every_call_and_number_exists_in_the_binding() -> None:
+    binding = management.import_binding()
+    source = "".join(map(inspect.getsource, (management, nvlink, health)))
+    names = set(re.findall(r'"(nvml[A-Z]\w+|c_nvml\w+)"', source))
+    assert len(names) > 25
+    assert [name for name in sorted(names) if not hasattr(binding, name)] == []
+    assert binding.NVML_P2P_CAPS_INDEX_NVLINK == 2
+    assert {name: getattr(binding, f"NVML_FI_DEV_{name}") for name in FIELDS} == FIELDS
+    assert {number: getattr(binding.c_nvmlValue_t(), name) for number, name in management._MEMBERS.items()}
 
 
 def test_without_a_driver_every_fact_has_the_same_reason() -> None:
@@ -213,20 +234,6 @@ def linked(up: int = 18, fields: dict[Any, int] | None = None, remote: str = "",
         nvmlDeviceGetNvLinkRemotePciInfo=remote_of,
         nvmlDeviceGetP2PStatus=lambda *_: joined,
     )
-
-
-def test_every_call_and_number_of_nvlink_exists_in_the_binding() -> None:
-    binding = management.import_binding()
-    names = set(re.findall(r'"(nvml[A-Z]\w+)"', inspect.getsource(nvlink)))
-    assert len(names) == 3
-    assert [name for name in sorted(names) if not hasattr(binding, name)] == []
-    assert (binding.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON, binding.NVML_P2P_CAPS_INDEX_NVLINK) == (90, 2)
-    assert (binding.NVML_FI_DEV_C2C_LINK_COUNT, binding.NVML_FI_DEV_C2C_LINK_GET_MAX_BW) == (170, 172)
-    assert (binding.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, binding.NVML_FI_DEV_PCIE_COUNT_RX_BYTES) == (197, 198)
-    assert binding.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX == 138
-    assert binding.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX == 139
-    assert binding.NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES == 202
-    assert binding.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES == 204
 
 
 def test_active_links_and_their_speed() -> None:
