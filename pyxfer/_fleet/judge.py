@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -155,7 +156,7 @@ def _one_each(rows: list[Arrival]) -> list[Arrival]:
     It is the newest of those whose file is named after the host, or else of all. One of the future counts only if there
     is no other: a clock that was once ahead would win over all later documents.
     """
-    now = _now()
+    now = time.time()
     by_host: dict[str, list[int]] = defaultdict(list)
     for place, row in enumerate(rows):
         if row.report is not None:
@@ -197,10 +198,6 @@ def _second_looks(
 def _began_at(report: fleets.HostReport | None) -> float:
     """Seconds since 1970 by the host's clock; no document is the oldest."""
     return -math.inf if report is None else parse_moment(report.began_at).timestamp()
-
-
-def _now() -> float:
-    return datetime.now(timezone.utc).timestamp()
 
 
 def _not_judged(row: Arrival) -> fleets.FleetHost:
@@ -419,7 +416,7 @@ def _remarks(rows: Sequence[Arrival], hosts: Sequence[fleets.FleetHost], tables:
             f"another pyxfer measured at the same time on {_few(contended)}",
             "wait until an earlier run has ended, and measure again",
         )
-    now = _now()
+    now = time.time()
     ahead = [row.host for row in rows if _began_at(row.report) > now + _AHEAD_S]
     if ahead:
         yield Remark("future", f"the clock was ahead on {_few(ahead)}: documents are of the future", "set these clocks")
