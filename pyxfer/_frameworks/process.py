@@ -321,7 +321,9 @@ PR_SET_PDEATHSIG = 1
 
 def main(connection_handle: int, marker_handle: int) -> None:
     """Serve one task, then end the process without the framework's own shutdown, which may crash or hang."""
-    _end_with_parent()
+    with contextlib.suppress(OSError, AttributeError):
+        # The kernel kills this process with its parent: no thread here runs while a framework holds the GIL.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     connection: Connection[bytes, bytes] = Connection(connection_handle)
     task = unpack_order(connection.recv_bytes())
     orders = Orders(connection)
@@ -331,12 +333,6 @@ def main(connection_handle: int, marker_handle: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-def _end_with_parent() -> None:
-    """Let the kernel kill this process with its parent. No thread here runs while a framework holds the GIL."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Orders(threading.Thread):

@@ -57,11 +57,6 @@ def import_tensorflow() -> Any:
     return tensorflow
 
 
-def require_gpu(tf: Any) -> None:
-    if GPU not in {device.name for device in tf.config.list_logical_devices()}:
-        raise RefusedError("TensorFlow has no GPU in this process")
-
-
 def eager_tensor_type(tf: Any) -> Any:
     """The class whose constructor aliases an aligned array, and whose `_copy_to_device` does not cache the copy."""
     try:
@@ -106,8 +101,8 @@ class TensorTransfer(base.ArrayTransfer):
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
         self.tf = import_tensorflow()
-        if self.needs_gpu:
-            require_gpu(self.tf)
+        if self.needs_gpu and GPU not in {device.name for device in self.tf.config.list_logical_devices()}:
+            raise RefusedError("TensorFlow has no GPU in this process")
 
     def place_of(self, array: Any) -> base.Where:
         return where_is(array)
