@@ -54,19 +54,6 @@ def test_a_registered_route_can_be_unregistered() -> None:
         registry.load_framework("mxnet")
 
 
-@pytest.mark.parametrize(
-    ("pattern", "framework", "text"),
-    [
-        ("mine.lader", "mine", r"No route of mine fits 'mine\.lader'\. Did you mean mine\.loader"),
-        ("tf.*", "torch", r"No route of torch fits 'tf\.\*'\. It belongs to tensorflow, which was not named"),
-    ],
-)
-def test_a_pattern_without_a_match_is_refused(pattern: str, framework: str, text: str) -> None:
-    registry.register_route(mine())
-    with pytest.raises(UsageError, match=text):
-        registry.check_patterns([pattern], [framework])
-
-
 def test_patterns_select_in_the_order_of_the_table() -> None:
     routes = [mine("mine.b"), mine("mine.a"), mine("other.a")]
     assert [route.name for route in registry.select_routes(routes, ["mine.*"])] == ["mine.b", "mine.a"]
