@@ -34,7 +34,7 @@ from pyxfer._document.files import check_writable
 from pyxfer._document.runs import Measurement, Run
 from pyxfer._frameworks.base import Route, Transfer, Where
 from pyxfer._frameworks.registry import unregister_route
-from pyxfer._frameworks.tensorflow_tensors import CPU, view_tensor, where_is
+from pyxfer._frameworks.tensorflow import CPU, view_tensor, where_is
 from pyxfer._measure.sampler import Progress
 from pyxfer._report.frameworks import worker_lines
 from pyxfer._report.layout import Page

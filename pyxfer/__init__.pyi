@@ -31,9 +31,9 @@ from pyxfer._frameworks.registry import register_route as register_route
 from pyxfer._frameworks.registry import unregister_route as unregister_route
 from pyxfer._frameworks.session import frameworks as frameworks
 from pyxfer._links.session import links as links
-from pyxfer._machine.api import devices as devices
-from pyxfer._machine.api import is_available as is_available
-from pyxfer._machine.api import link as link
+from pyxfer._machine.devices import devices as devices
+from pyxfer._machine.devices import is_available as is_available
+from pyxfer._machine.link import link as link
 from pyxfer._measure.bracket import Timer as Timer
 from pyxfer._pytest.fixture import Xfer as Xfer
 from pyxfer._upload.api import download as download

@@ -418,7 +418,7 @@ RunKind = Literal["ceiling", "measure", "frameworks", "explain"]
 class Run(HasTable, SavedDocument, frozen=True):
     """The document of a run: machine, parameters and measurements."""
 
-    DERIVED_BY: ClassVar[str] = "pyxfer._frameworks.derived:derive_run"
+    DERIVED_BY: ClassVar[str] = "pyxfer._frameworks.registry:derive_run"
 
     kind: RunKind
     ended: Ending

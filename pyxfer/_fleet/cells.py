@@ -91,5 +91,4 @@ def _derived_cell(cell: HostCell, cells: Sequence[HostCell]) -> HostCell:
 
 
 def _link(cell: HostCell) -> tuple[object, ...]:
-    """What the copies join, in this direction."""
     return cell.cell.side, cell.cell.source, cell.cell.destination

@@ -116,7 +116,6 @@ def without_samples(report: HostReport) -> HostReport:
 
 
 def _files(paths: Iterable[Path]) -> Iterator[tuple[str, bool]]:
-    """Each file, and whether it was found in a folder."""
     for path in (os.fspath(each) for each in paths):
         if not os.path.isdir(path):
             yield path, False
@@ -159,9 +158,7 @@ def _read(path: str, in_folder: bool) -> Arrival | None:
     try:
         data = read_whole(path, MAX_HOST_BYTES)
     except DocumentError as error:
-        if (
-            in_folder and _host_named_by(path) == "fleet"
-        ):  # the verdicts on many hosts are larger than a host's document
+        if in_folder and _host_named_by(path) == "fleet":  # the verdicts are larger than the document of a host
             return None
         return Arrival(_host_named_by(path), "unreadable", str(error), None, path)
     arrival = arrival_of(data, None, path)
@@ -182,6 +179,5 @@ def file_name(host: str) -> str:
 
 
 def _host_named_by(path: str) -> str:
-    """The name of the file, which is usually that of the host."""
     name = os.path.basename(path)
     return next((name[: -len(end)] for end in reversed(_ENDINGS) if name.endswith(end)), name)

@@ -53,7 +53,6 @@ def contrasts(
 
 
 def _candidates(slow: Sequence[Member], others: Sequence[Member]) -> list[tuple[Key, str]]:
-    """The facts that some slow hosts have and not all hosts."""
     values: dict[Key, Counter[str]] = defaultdict(Counter)
     for member in (*slow, *others):
         for key, value in member.facts.items():

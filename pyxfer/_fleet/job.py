@@ -8,7 +8,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -98,28 +98,23 @@ def find_devices(devices: str | None, *, require_gpu: bool = False) -> tuple[Cho
     return choice, tuple({device.index: device for device in chosen}.values())
 
 
+@dataclass
 class Job:
     """One host job. `report()` is the document so far, at any time and from any thread.
 
-    `name`: of the host, by default that of the machine.
+    `_name`: of the host, by default that of the machine.
     """
 
-    def __init__(
-        self,
-        choice: Choice,
-        devices: Sequence[Device],
-        labels: Mapping[str, str],
-        budget_s: float = DEFAULT_BUDGET_S,
-        on_progress: OnProgress = silent,
-        name: str | None = None,
-    ) -> None:
-        self._name = name
-        self._choice = choice
-        self._devices = tuple(devices)
-        self._labels = dict(labels)
-        self._on_progress = on_progress
+    _choice: Choice
+    _devices: tuple[Device, ...]
+    _labels: dict[str, str]
+    _budget_s: float = DEFAULT_BUDGET_S
+    _on_progress: OnProgress = silent
+    _name: str | None = None
+
+    def __post_init__(self) -> None:
         self._started = time.perf_counter()
-        self._until = self._started + _PLANNED * (budget_s - CLOSING_S)
+        self._until = self._started + _PLANNED * (self._budget_s - CLOSING_S)
         self._began_at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self._runs: dict[int, Run] = {}
         self._links: Links | None = None
@@ -168,7 +163,6 @@ class Job:
             self._note_findings(run.device, examine(run))
 
     def _other_runs(self) -> list[Run]:
-        """The runs of the GPUs that have only copies of the links."""
         runs = () if self._links is None else runs_of(self._links)
         return [run for run in runs if run.device.index not in self._runs]
 
@@ -235,7 +229,6 @@ def _examined(devices: Sequence[Device]) -> Sequence[Device]:
 
 
 def _merged(found: Sequence[tuple[int, Finding]], devices: int) -> Iterator[Finding]:
-    """Findings of the host once, and those of some of its GPUs with their numbers."""
     alike: dict[Finding, list[int]] = {}
     for device, finding in found:
         alike.setdefault(finding, []).append(device)

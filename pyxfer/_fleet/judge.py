@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -55,7 +56,12 @@ def judge(arrivals: Iterable[Arrival], *, confirmations: Sequence[Arrival] = ())
     settings = fleets.FleetSettings()
     rows = _one_each(list(arrivals))
     again, second_remarks = _second_looks(confirmations, rows)
-    judged = [(n, row.report) for n, row in enumerate(rows) if row.report is not None and _is_judged(row)]
+    # A host that failed, or was interrupted, is judged by the figures that it has.
+    judged = [
+        (number, row.report)
+        for number, row in enumerate(rows)
+        if row.state in ("measured", "incomplete", "failed") and row.report is not None and has_figures(row.report)
+    ]
     tables = tables_of(judged)
     tests = _count_tests(tables)
     hosts = [_not_judged(row) for row in rows]
@@ -144,18 +150,13 @@ def hosts_to_confirm(fleet: fleets.Fleet) -> tuple[str, ...]:
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _is_judged(row: Arrival) -> bool:
-    """A host that failed, or was interrupted, is judged by the figures that it has."""
-    return row.state in ("measured", "incomplete", "failed") and row.report is not None and has_figures(row.report)
-
-
 def _one_each(rows: list[Arrival]) -> list[Arrival]:
     """Of several documents of one host one is judged; the others stay as rows.
 
     It is the newest of those whose file is named after the host, or else of all. One of the future counts only if there
     is no other: a clock that was once ahead would win over all later documents.
     """
-    now = _now()
+    now = time.time()
     by_host: dict[str, list[int]] = defaultdict(list)
     for place, row in enumerate(rows):
         if row.report is not None:
@@ -197,10 +198,6 @@ def _second_looks(
 def _began_at(report: fleets.HostReport | None) -> float:
     """Seconds since 1970 by the host's clock; no document is the oldest."""
     return -math.inf if report is None else parse_moment(report.began_at).timestamp()
-
-
-def _now() -> float:
-    return datetime.now(timezone.utc).timestamp()
 
 
 def _not_judged(row: Arrival) -> fleets.FleetHost:
@@ -419,7 +416,7 @@ def _remarks(rows: Sequence[Arrival], hosts: Sequence[fleets.FleetHost], tables:
             f"another pyxfer measured at the same time on {_few(contended)}",
             "wait until an earlier run has ended, and measure again",
         )
-    now = _now()
+    now = time.time()
     ahead = [row.host for row in rows if _began_at(row.report) > now + _AHEAD_S]
     if ahead:
         yield Remark("future", f"the clock was ahead on {_few(ahead)}: documents are of the future", "set these clocks")

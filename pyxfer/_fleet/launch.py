@@ -249,7 +249,6 @@ class Processes:
             self._take(key.fileobj, key.data)  # type: ignore[arg-type]
 
     def _take(self, stream: IO[bytes], kept: bytearray) -> bool:
-        """Take one piece; False at the end."""
         try:
             data = os.read(stream.fileno(), _CHUNK)
         except BlockingIOError:

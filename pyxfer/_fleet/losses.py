@@ -147,15 +147,11 @@ def find_groups(figures: Floats, settings: FleetSettings) -> Split | None:
     distance = float(np.median(faster) - np.median(slower))
     inside = np.concatenate([np.abs(slower - np.median(slower)), np.abs(faster - np.median(faster))])
     spread = _MAD_TO_SD * float(np.median(inside))
-    apart = max(group_distance(known.size) * spread, _GROUPS_APART * settings.least_spread, settings.least_loss)
+    spreads_apart = float(np.exp(np.interp(known.size, _GROUP_HOSTS, np.log(_GROUP_DISTANCES))))
+    apart = max(spreads_apart * spread, _GROUPS_APART * settings.least_spread, settings.least_loss)
     if distance < apart or float(np.max(gaps)) < _EMPTY_SHARE * distance:
         return None
     return Split(order[:place], order[place:])
-
-
-def group_distance(hosts: int) -> float:
-    """How many spreads lie between two groups of `hosts` equal hosts in one of 10,000 cells."""
-    return float(np.exp(np.interp(hosts, _GROUP_HOSTS, np.log(_GROUP_DISTANCES))))
 
 
 def _two_looks(tests: int, s: FleetSettings) -> float:
@@ -167,7 +163,8 @@ def _tails(
     noise: Sequence[Floats], families: Sequence[int], hosts: NDArray[np.int_], chance: float, margin: float = 1.0
 ) -> Floats:
     """For each cell the distance in spreads that noise passes in one look with this chance; `margin` for few hosts."""
-    upper = np.array([_upper(each, chance) for each in noise])[np.asarray(families)]
+    place = max(0.0, 1 - 2 * chance)
+    upper = np.array([np.quantile(each, place) if each.size else 0.0 for each in noise])[np.asarray(families)]
     tails: Floats = np.maximum(upper, [_unsure(chance / margin, int(count)) for count in hosts])
     return tails
 
@@ -272,13 +269,7 @@ def _members(families: Sequence[int]) -> list[Places]:
 
 
 def _good_side(ratios: Floats, spreads: Floats) -> Floats:
-    """The distances of the figures above the median, in spreads and in order."""
     return np.sort((ratios / np.maximum(spreads, _TINY))[ratios > 0])
-
-
-def _upper(distances: Floats, chance: float) -> float:
-    """The distance beyond which noise is with this chance in one direction."""
-    return float(np.quantile(distances, max(0.0, 1 - 2 * chance))) if distances.size else 0.0
 
 
 def _share_above(distances: Floats, least: float) -> float:

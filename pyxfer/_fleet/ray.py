@@ -139,7 +139,6 @@ class RayLauncher:
         self._errors.close()
 
     def _last_words(self) -> str:
-        """What Ray has written at last, without the time and place before it."""
         size = os.fstat(self._errors.fileno()).st_size
         said = os.pread(self._errors.fileno(), MAX_ERROR_BYTES, max(0, size - MAX_ERROR_BYTES))
         lines = said.decode(errors="replace").strip().splitlines()

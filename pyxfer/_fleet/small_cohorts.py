@@ -100,7 +100,6 @@ def _known_host(report: HostReport) -> Reference | None:
 
 
 def _known_alike(alike: Mapping[str, str]) -> Reference | None:
-    """The known host of a cohort, whose GPUs have their numbers before them."""
     names = {each.partition(" x ")[2].removesuffix(MIG) for each in alike["GPUs"].split(", ")}
     return _known_of(names, alike["link"])
 

@@ -90,7 +90,6 @@ class Bench:
         return assembler.measurements(self._items, {**best_trials(self._items), **host_ceilings(self._items)})
 
     def _allocate(self, send: Send, placement: Placement) -> None:
-        """Allocate the memory of all transfers, and wake the link."""
         engine, device = self._choice.engine, self._device
         largest, cache = max(self._task.sizes), last_level_bytes()
         _check_source_memory(largest)
@@ -146,7 +145,6 @@ class Bench:
             self.remarks.append(too_long(stages.dropped, stages.missing_s, self._task.budget_s))
 
     def _prepare_route(self, item: Item[Route], number: int, marker: Marker) -> None:
-        """Set up, warm and verify a route; its failure becomes the reason in its row."""
         task, route = self._task, item.head.source
         make = route.make(task.workload)
         if make is None or self._arena is None:

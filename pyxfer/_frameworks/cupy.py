@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 class CupyTransfer(base.ArrayTransfer):
-    """A transfer on CuPy's current stream."""
-
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
         import cupy
@@ -150,8 +148,7 @@ def pinned_slots(nbytes: int) -> base.Slots:
 _VARIABLES = ("CUPY_GPU_MEMORY_LIMIT", "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM")
 
 
-def _start(device: int | None, setting: str) -> base.Started:
-    del setting  # no route of CuPy has one
+def _start(device: int | None, _setting: str) -> base.Started:
     with base.importing("CuPy", "cupy"):
         import cupy
     settings = {name: os.environ.get(name, "not set") for name in _VARIABLES}
@@ -159,7 +156,6 @@ def _start(device: int | None, setting: str) -> base.Started:
 
 
 def _choose_device(cupy: Any, device: int | None) -> Fact[str]:
-    """Make the device the current one; returns the CUDA version, or why it failed."""
     if device is None:
         return unknown("no GPU was requested")
     try:

@@ -47,12 +47,20 @@ class Marker:
         os.close(self.handle)
 
 
+class Reference(msgspec.Struct, frozen=True):
+    """Where a function is: its module, its name in it, and the script's path if that is the main module."""
+
+    module: str
+    name: str
+    script: str | None = None
+
+
 class OwnRoute(msgspec.Struct, frozen=True):
     """A registered route: its plain fields, and where its functions are."""
 
     fields: dict[str, Any]
-    copy: tuple[str, str, bytes | None] | None
-    image_batch: tuple[str, str, bytes | None] | None
+    copy: Reference | None
+    image_batch: Reference | None
 
 
 class Task(msgspec.Struct, frozen=True, tag=True):

@@ -21,13 +21,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any
 
 import msgspec
 
 from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.runs import Measurement, Tracing, WorkerEnding
-from pyxfer._frameworks.base import Framework, Make, Route, Started, Transfer
+from pyxfer._frameworks.base import Framework, Make, Route, Transfer
 from pyxfer._frameworks.bench import Bench
 from pyxfer._frameworks.context import RouteContext
 from pyxfer._frameworks.messages import (
@@ -42,6 +41,7 @@ from pyxfer._frameworks.messages import (
     Marker,
     OwnRoute,
     Ready,
+    Reference,
     Refused,
     Rows,
     Stop,
@@ -51,7 +51,7 @@ from pyxfer._frameworks.messages import (
     unpack_order,
     unpack_report,
 )
-from pyxfer._frameworks.registry import Reference, adopt_route, load_framework, resolve_reference
+from pyxfer._frameworks.registry import adopt_route, load_framework, resolve_reference
 from pyxfer._frameworks.subjects import describe_error
 from pyxfer._machine.devices import find_device
 from pyxfer._python import python_command
@@ -107,26 +107,19 @@ class Patience:
         return cls(max(MIN_START_S, START_FACTOR * step_s), step_s)
 
 
+@dataclass
 class Supervisor:
     """Starts a worker, receives its messages, and ends it."""
 
-    def __init__(
-        self,
-        task: Task,
-        environment: Mapping[str, str],
-        patience: Patience,
-        on_doing: Callable[[Doing], None],
-        on_rows: Callable[[Outcome], None],
-    ) -> None:
-        self._task = task
-        self._environment = environment
-        self._patience = patience
-        self._on_doing = on_doing
-        self._on_rows = on_rows
+    _task: Task
+    _environment: Mapping[str, str]
+    _patience: Patience
+    _on_doing: Callable[[Doing], None]
+    _on_rows: Callable[[Outcome], None]
+
+    def __post_init__(self) -> None:
         self._outcome = Outcome()
-        self._doing: Doing | None = None
-        self._done = False
-        self._is_started = self._is_ready = False
+        self._done = self._is_started = self._is_ready = False
         self._owned = contextlib.ExitStack()
         self._since_s = 0.0
 
@@ -137,8 +130,17 @@ class Supervisor:
         self._marker = self._owned.enter_context(contextlib.closing(Marker()))
         self._ours, theirs = Pipe()
         self._owned.enter_context(self._ours)
+        handles = theirs.fileno(), self._marker.handle
         with theirs:
-            self._process = self._start(theirs, self._marker, self._log.fileno())
+            self._process = subprocess.Popen(  # noqa: S603 - this Python with fixed arguments
+                python_command(_BOOT, *map(str, handles), flags=("-X", "faulthandler")),
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env={**self._environment, **os.environ, IN_WORKER: "1", "PYTHONUNBUFFERED": "1"},
+                pass_fds=handles,
+                start_new_session=True,  # Ctrl-C does not reach it, and its own children can be killed with it
+            )
         self._is_started = True
         with contextlib.suppress(OSError):  # it has ended, which the first message shows
             self._ours.send_bytes(pack(self._task))
@@ -194,17 +196,6 @@ class Supervisor:
         except msgspec.MsgspecError as error:
             self._note("failed", f"it sent an invalid message: {error}")
 
-    def _start(self, theirs: Connection[bytes, bytes], marker: Marker, log: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # noqa: S603 - this Python with fixed arguments
-            python_command(_BOOT, str(theirs.fileno()), str(marker.handle), flags=("-X", "faulthandler")),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**self._environment, **os.environ, IN_WORKER: "1", "PYTHONUNBUFFERED": "1"},
-            pass_fds=(theirs.fileno(), marker.handle),
-            start_new_session=True,  # Ctrl-C does not reach it, and its own children can be killed with it
-        )
-
     def _listen(self, is_enough: Callable[[], bool]) -> None:
         ours, process, last_s = self._ours, self._process, time.monotonic()
         while not self._done and not is_enough():
@@ -236,7 +227,6 @@ class Supervisor:
             outcome.measurements = message.measurements
             self._on_rows(outcome)
         elif isinstance(message, Doing):
-            self._doing = message
             self._on_doing(message)
         else:
             self._end(message)
@@ -272,20 +262,16 @@ class Supervisor:
         self._done = True
 
     def _blame(self) -> None:
-        """Add the step under way to the reason of a crash or hang."""
         outcome = self._outcome
         outcome.how = outcome.reason
         if outcome.ended not in ("crashed", "hung") or outcome.reason is None:
             return
         if outcome.guilty is not None:
             mark = outcome.guilty
-            outcome.reason += f", while {mark.route} at {format_size(mark.nbytes)} was {_describe_phase(mark.phase)}"
+            step = "making its first call" if mark.phase == "first call" else f"being {mark.phase}"
+            outcome.reason += f", while {mark.route} at {format_size(mark.nbytes)} was {step}"
         elif outcome.hello is None:
             outcome.reason += ", while it started"
-
-
-def _describe_phase(phase: str) -> str:
-    return "making its first call" if phase == "first call" else f"being {phase}"
 
 
 def _describe_exit(code: int | None) -> str:
@@ -300,7 +286,6 @@ def _describe_exit(code: int | None) -> str:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process and its children."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -336,7 +321,9 @@ PR_SET_PDEATHSIG = 1
 
 def main(connection_handle: int, marker_handle: int) -> None:
     """Serve one task, then end the process without the framework's own shutdown, which may crash or hang."""
-    _end_with_parent()
+    with contextlib.suppress(OSError, AttributeError):
+        # The kernel kills this process with its parent: no thread here runs while a framework holds the GIL.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     connection: Connection[bytes, bytes] = Connection(connection_handle)
     task = unpack_order(connection.recv_bytes())
     orders = Orders(connection)
@@ -346,12 +333,6 @@ def main(connection_handle: int, marker_handle: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-def _end_with_parent() -> None:
-    """Let the kernel kill this process with its parent. No thread here runs while a framework holds the GIL."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Orders(threading.Thread):
@@ -384,7 +365,9 @@ def serve(task: Task, send: Callable[[FromWorker], None], marker: Marker, orders
         begun = time.perf_counter()
         started = framework.start(device.index if choice.runtime == "cuda" else None, task.setting)
         start_s = time.perf_counter() - begun
-        lack = _lack_of_gpu(choice.runtime, choice.reason, started)
+        lack = started.cuda.reason
+        if choice.runtime == HOST:
+            lack = choice.reason or "the device is host memory, without a link"
         cuda = started.cuda if lack is None else Fact(reason=lack)
         send(Hello(started.version, cuda, dict(started.settings), start_s))
         bench = Bench(task, routes, choice, device, lack)
@@ -400,14 +383,7 @@ def serve(task: Task, send: Callable[[FromWorker], None], marker: Marker, orders
         send(Failed(describe_error(error)))
 
 
-def _lack_of_gpu(runtime: str, why_host: str, started: Started) -> str | None:
-    if runtime == HOST:
-        return why_host or "the device is host memory, without a link"
-    return None if started.cuda.value is not None else started.cuda.reason
-
-
 def _load_routes(task: Task) -> tuple[Framework, Sequence[Route]]:
-    """The framework, and the routes of the task, also registered ones."""
     # All are imported before any is adopted, because a script may register its routes when it is imported.
     for route in [_own_route(own) for own in task.own]:
         adopt_route(route, task.framework)
@@ -417,17 +393,14 @@ def _load_routes(task: Task) -> tuple[Framework, Sequence[Route]]:
 
 
 def _own_route(own: OwnRoute) -> Route:
-    fields: dict[str, Any] = dict(own.fields)
-    for workload in ("copy", "image_batch"):
-        reference = getattr(own, workload)
-        fields[workload] = None if reference is None else _import_make(*reference)
-    return Route(**fields)
+    copy, image_batch = (None if each is None else _import_make(each) for each in (own.copy, own.image_batch))
+    return Route(**own.fields, copy=copy, image_batch=image_batch)
 
 
-def _import_make(module: str, name: str, script: bytes | None) -> Make:
+def _import_make(reference: Reference) -> Make:
     """The function that sets a route up. If it cannot be imported, a function that raises the reason."""
     try:
-        return resolve_reference(Reference(module, name, None if script is None else os.fsdecode(script)))
+        return resolve_reference(reference)
     except BaseException as error:  # noqa: BLE001 - a script may do anything when it is imported
         traceback.print_exc()
         why = describe_error(error)

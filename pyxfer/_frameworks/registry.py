@@ -9,32 +9,26 @@ import os
 import re
 import runpy
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from types import ModuleType
 from typing import Any, get_args
 
-from pyxfer._ceiling import plans
+import msgspec
+
+from pyxfer._ceiling import derived, plans
 from pyxfer._document.machines import Fact
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
-from pyxfer._document.runs import Memory, Published, Returns, Workload
+from pyxfer._document.runs import Measurement, Memory, Published, Returns, Run, Workload
 from pyxfer._frameworks.base import Dma, Framework, Route, RouteBracket, Started, installed_version
+from pyxfer._frameworks.messages import Reference
 from pyxfer.errors import RefusedError, UsageError
 from pyxfer.native import Choice, choose
 
 _MAIN = "__main__"
 # Not __main__, so that the worker does not run the script's main block.
 _MAIN_IN_WORKER = "__pyxfer_worker__"
-
-
-@dataclass(frozen=True)
-class Reference:
-    """Where a function is: its module, the script's path if that is the main module, and its name in the module."""
-
-    module: str
-    name: str
-    script: str | None = None
 
 
 def find_reference(function: Callable[..., Any]) -> Reference:
@@ -125,7 +119,6 @@ def _line(framework: Framework, route: Route, absent: str, no_gpu: str) -> Route
 
 
 def _without_cuda(framework: Framework, version: str) -> str:
-    """Why the installed build cannot use a GPU, according to its packages."""
     if "+cpu" in version or version.endswith("(tensorflow-cpu)"):
         return f"{framework.title} {version} was built without CUDA"
     if framework.gpu_distributions and not installed_version(framework.gpu_distributions):
@@ -185,6 +178,18 @@ def known_route(framework: str, name: str) -> Route | None:
     """A route of the tables that come with the package, whatever users have added."""
     routes = _table(framework).routes if framework in FRAMEWORKS else ()
     return next((route for route in routes if route.name == name), None)
+
+
+def derive_run(run: Run) -> Run:
+    """The run with what follows from its trials, its link, its settings and the tables of routes."""
+    found = derived.derive_run(run)
+    return msgspec.structs.replace(found, measurements=tuple(map(_as_in_the_table, found.measurements)))
+
+
+def _as_in_the_table(row: Measurement) -> Measurement:
+    """A route that the package has goes one way, from or to one kind of memory."""
+    route = None if row.route_info is None else known_route(row.route_info.framework, row.route)
+    return row if route is None else msgspec.structs.replace(row, direction=route.direction, memory=route.memory)
 
 
 def all_names() -> tuple[str, ...]:
@@ -265,11 +270,8 @@ def check_patterns(patterns: Iterable[str], frameworks: Sequence[str]) -> None:
     for pattern in patterns:
         homes = [framework for name, framework in names.items() if fnmatchcase(name, pattern)]
         if not set(homes) & set(frameworks):
-            raise UsageError(f"No route of {', '.join(frameworks)} fits {pattern!r}.{_hint(pattern, homes, names)}")
-
-
-def _hint(pattern: str, homes: Sequence[str], names: Mapping[str, str]) -> str:
-    return f" It belongs to {homes[0]}, which was not named." if homes else similar(pattern, names)
+            hint = f" It belongs to {homes[0]}, which was not named." if homes else similar(pattern, names)
+            raise UsageError(f"No route of {', '.join(frameworks)} fits {pattern!r}.{hint}")
 
 
 def similar(name: str, names: Iterable[str]) -> str:
@@ -304,7 +306,6 @@ def _check_fields(route: Route) -> None:
         raise UsageError(f"The host_copies of the route {route.name!r} are 0 or more, and its inflation is above 0.")
 
 
-def _start_own(device: int | None, setting: str) -> Started:
+def _start_own(device: int | None, _setting: str) -> Started:
     """Nothing is imported here: a user's routes import what they need when they are set up."""
-    del setting
     return Started("", Fact("its routes' own") if device is not None else Fact(reason="no GPU was requested"))

@@ -28,7 +28,7 @@ from pyxfer._document.runs import (
     Workload,
 )
 from pyxfer._document.runs import Ending as RunEnding
-from pyxfer._frameworks.base import IMAGE_BYTES, Framework, Make, Route
+from pyxfer._frameworks.base import IMAGE_BYTES, Framework, Route
 from pyxfer._frameworks.bench import route_head
 from pyxfer._frameworks.messages import Doing, OwnRoute, Task
 from pyxfer._frameworks.process import IN_WORKER, STEP_PATIENCE_S, Outcome, Patience, Supervisor
@@ -88,7 +88,6 @@ class Request:
     all_settings: bool = False
 
     def parameters(self) -> Parameters:
-        """The parameters as the document stores them."""
         batches = tuple(size // IMAGE_BYTES for size in self.sizes) if self.workload == "image-batch" else ()
         return Parameters(
             device=self.device,
@@ -109,7 +108,6 @@ class Request:
         )
 
     def routes(self, framework: Framework) -> tuple[Route, ...]:
-        """The requested routes of a framework."""
         fitting = [
             route
             for route in framework.routes
@@ -124,8 +122,8 @@ class Request:
         with. An explained route needs only its own worker.
         """
         routes = self.routes(framework)
-        settings = sorted({route.setting for route in routes})
-        if not (self.all_settings or self.patterns or self.explained):
+        settings = sorted({route.setting for route in routes if self.explained in ("", route.name)})
+        if not (self.all_settings or self.patterns):
             settings = settings[:1]
         return tuple(
             Task(
@@ -146,7 +144,6 @@ class Request:
                 traces_all_sizes=bool(self.patterns),
             )
             for setting in settings
-            if not self.explained or setting == _setting_of(self.explained, routes)
         )
 
 
@@ -168,12 +165,7 @@ def make_request(
     complete: bool = False,
     all_settings: bool = False,
 ) -> Request:
-    """Check the arguments.
-
-    Raises:
-        UsageError: names the first invalid argument, with a valid example.
-
-    """
+    """Check the arguments. A UsageError names the first invalid one, with a valid example."""
     if os.environ.get(IN_WORKER):
         raise UsageError(
             "frameworks() was called while a worker imported this script for a registered route: put its calls "
@@ -196,19 +188,12 @@ def make_request(
     )
     check_patterns(request.patterns, request.names)
     if not any(request.routes(load_framework(name)) for name in request.names):
+        why = ", the only ones that can be timed without a usable GPU" if runtime == "host" else ""
         raise UsageError(
             f"None of the requested routes supports the workload {chosen_workload} in the directions "
-            f"{', '.join(request.directions)}{_because(runtime)}. See pyxfer list routes."
+            f"{', '.join(request.directions)}{why}. See pyxfer list routes."
         )
     return request
-
-
-def _setting_of(name: str, routes: Sequence[Route]) -> str:
-    return next((route.setting for route in routes if route.name == name), "")
-
-
-def _because(runtime: Runtime) -> str:
-    return ", the only ones that can be timed without a usable GPU" if runtime == "host" else ""
 
 
 def _names(names: Sequence[str] | str | None) -> tuple[str, ...]:
@@ -258,14 +243,7 @@ def _sizes(
 
 def _own(route: Route) -> OwnRoute:
     plain = {f.name: getattr(route, f.name) for f in fields(route) if f.name not in ("copy", "image_batch")}
-    return OwnRoute(plain, _place_of(route.copy), _place_of(route.image_batch))
-
-
-def _place_of(make: Make | None) -> tuple[str, str, bytes | None] | None:
-    if make is None:
-        return None
-    reference = find_reference(make)
-    return reference.module, reference.name, None if reference.script is None else os.fsencode(reference.script)
+    return OwnRoute(plain, *(make and find_reference(make) for make in (route.copy, route.image_batch)))
 
 
 # After a crash a worker is started again without the route that crashed it, up to this many starts.
@@ -347,24 +325,19 @@ def run_workers(
         return Session(choice, found, request, Patience.of(patience_s), on_progress or silent, save_to or unsaved).run()
 
 
+@dataclass
 class Session:
     """One frameworks run."""
 
-    def __init__(
-        self,
-        choice: Choice,
-        device: Device,
-        request: Request,
-        patience: Patience,
-        on_progress: OnProgress,
-        save_to: SaveTo,
-    ) -> None:
-        self._choice = choice
-        self._device = device
-        self._request = request
-        self._patience = patience
-        self._on_progress = on_progress
-        self._save_to = save_to
+    _choice: Choice
+    _device: Device
+    _request: Request
+    _patience: Patience
+    _on_progress: OnProgress
+    _save_to: SaveTo
+
+    def __post_init__(self) -> None:
+        choice, device = self._choice, self._device
         self._started = time.perf_counter()
         self._link = read_link(choice.engine, device)
         self._before = read_environment(choice.engine, device)
@@ -509,6 +482,7 @@ class Session:
 
     def _document(self, ended: RunEnding, under_way: Sequence[Measurement] = ()) -> Run:
         measurements = (*self._measurements, *under_way)
+        staged = any(row.route_info is not None and row.route_info.staged and row.summary for row in measurements)
         request = self._request
         return Run(
             kind="explain" if request.explained else "frameworks",
@@ -522,12 +496,12 @@ class Session:
             environment=self._before,
             environment_after=self._after,
             duration_s=time.perf_counter() - self._started,
-            measurements=tuple(measurements),
+            measurements=measurements,
             remarks=tuple(circumstances(self._presence.other_processes, self._before, self._after)),
             workers=tuple(self._workers),
             published=published_for(request.workload, request.names),
             tracing=_tracing(self._workers),
-            ring=unknown(_OWN_RINGS if any(map(_was_staged, measurements)) else NOT_STAGED),
+            ring=unknown(_OWN_RINGS if staged else NOT_STAGED),
         )
 
 
@@ -542,7 +516,6 @@ def _without_ceiling(row: Measurement) -> Measurement:
 
 
 def _why_missing(outcome: Outcome) -> str:
-    """Why a worker has not measured everything."""
     return outcome.reason or {"interrupted": "the run was interrupted before it"}.get(outcome.ended, outcome.ended)
 
 
@@ -563,19 +536,14 @@ def _with_fatal_trace(row: Measurement, outcome: Outcome) -> Measurement:
     return msgspec.structs.replace(row, dma=dma, breakdown=unknown(why))
 
 
-def _was_staged(row: Measurement) -> bool:
-    return row.route_info is not None and row.route_info.staged and row.summary is not None
-
-
 def _was_traced(outcome: Outcome) -> bool:
     """Whether it ended while tracing, after it had sent all timed rows, so that another worker is not needed."""
     return outcome.guilty is not None and outcome.guilty.phase == "traced"
 
 
 def _tracing(workers: Sequence[Worker]) -> Fact[Tracing]:
-    """The source of the records in the first worker that had any."""
-    known = [worker.tracing for worker in workers if worker.tracing.value is not None]
-    return next(iter([*known, *(worker.tracing for worker in workers)]), unknown(_NOT_READ))
+    found = [worker.tracing for worker in workers]
+    return next((each for each in found if each.value is not None), found[0] if found else unknown(_NOT_READ))
 
 
 def _worker(task: Task, framework: Framework, outcome: Outcome) -> Worker:

@@ -107,7 +107,6 @@ class RouteSubject:
 
     @contextlib.contextmanager
     def _step(self, phase: str) -> Iterator[None]:
-        """Mark the step, and turn an exception of the route into a MeasurementError."""
         self._marker.set(self.route.name, self._context.nbytes, phase)
         try:
             yield
@@ -155,7 +154,6 @@ class RouteSubject:
         return trial, usage
 
     def _untimed(self) -> None:
-        """One complete call without a measurement."""
         self._run_and_wait()
         self._transfer.release()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +14,7 @@ import numpy as np
 
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._frameworks import base
-from pyxfer._frameworks import tensorflow_tensors as tensors
-from pyxfer.errors import INSTALL, RefusedError
+from pyxfer.errors import INSTALL, MeasurementError, RefusedError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,27 +22,90 @@ if TYPE_CHECKING:
     from pyxfer._frameworks.context import RouteContext
 
 
+CPU = "/device:CPU:0"
+# Only the measured GPU is visible, so it is the first.
+GPU = "/device:GPU:0"
+# The alignment that CPU kernels assume: EIGEN_MAX_ALIGN_BYTES of TensorFlow's wheels. They abort on other memory.
+ALIGNMENT = 64
+KDL_CUDA = 2
+
+
+class _DLTensor(ctypes.Structure):
+    """The first fields of the struct in a capsule named `dltensor`, from dlpack.h."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+# A separate prototype, because setting argtypes on ctypes.pythonapi would affect the whole process.
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+def import_tensorflow() -> Any:
+    with base.importing("TensorFlow", "tensorflow"):
+        import tensorflow
+    return tensorflow
+
+
+def eager_tensor_type(tf: Any) -> Any:
+    """The class whose constructor aliases an aligned array, and whose `_copy_to_device` does not cache the copy."""
+    try:
+        from tensorflow.python.framework.ops import EagerTensor
+    except ImportError as error:
+        raise _moved(tf, "tensorflow.python.framework.ops.EagerTensor is not there") from error
+    if not hasattr(EagerTensor, "_copy_to_device"):
+        raise _moved(tf, "EagerTensor._copy_to_device is not there")
+    return EagerTensor
+
+
+def _moved(tf: Any, why: str) -> RefusedError:
+    return RefusedError(f"not available in TensorFlow {tf.__version__}: {why}")
+
+
+def where_is(tensor: Any) -> base.Where:
+    # `device` would be the device of the operation, not that of the memory.
+    return "gpu" if ":GPU:" in tensor.backing_device else "cpu"
+
+
+@contextlib.contextmanager
+def device_memory(tf: Any, tensor: Any) -> Iterator[int]:
+    """The address of a tensor on the GPU. A capsule keeps the memory alive inside the block."""
+    capsule = tf.experimental.dlpack.to_dlpack(tensor)
+    described = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    if described.device_type != KDL_CUDA:
+        raise MeasurementError(
+            f"a tensor that TensorFlow places on {tensor.backing_device} is not in the GPU's memory "
+            f"(DLPack device type {described.device_type})"
+        )
+    yield described.data + described.byte_offset
+
+
+def view_tensor(tensor: Any) -> NDArray[Any]:
+    """The memory of a tensor on the CPU, without a copy."""
+    return np.asarray(memoryview(tensor))
+
+
 class TensorTransfer(base.ArrayTransfer):
     needs_gpu = True
 
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
-        self.tf = tensors.import_tensorflow()
-        if self.needs_gpu:
-            tensors.require_gpu(self.tf)
+        self.tf = import_tensorflow()
+        if self.needs_gpu and GPU not in {device.name for device in self.tf.config.list_logical_devices()}:
+            raise RefusedError("TensorFlow has no GPU in this process")
 
     def place_of(self, array: Any) -> base.Where:
-        return tensors.where_is(array)
-
-
-class Aliasing(base.FromHost):
-    """A tensor that uses the array's memory, which must be aligned."""
-
-    kind: base.SourceKind = "aligned"
-
-    def refresh(self) -> None:
-        super().refresh()
-        tensors.check_alias(self.source)
+        return where_is(array)
 
 
 class OntoGpu(base.HostUpload, TensorTransfer):
@@ -49,7 +113,7 @@ class OntoGpu(base.HostUpload, TensorTransfer):
 
     def arrived(self) -> NDArray[Any]:
         dtype = np.dtype(self.result.dtype.as_numpy_dtype)
-        with tensors.device_memory(self.tf, self.result) as address:
+        with device_memory(self.tf, self.result) as address:
             return self.context.fetch(address, self.result.shape.num_elements() * dtype.itemsize).view(dtype)
 
 
@@ -57,7 +121,7 @@ class Constant(OntoGpu):
     """`tf.constant` under a device scope: NumPy copies, TensorFlow copies to aligned memory, and the driver stages."""
 
     def upload(self) -> Any:
-        with self.tf.device(tensors.GPU):
+        with self.tf.device(GPU):
             return self.tf.constant(self.source)
 
 
@@ -65,7 +129,7 @@ class CastEager(OntoGpu):
     """`tf.cast` of an array, which the GPU converts after the copy."""
 
     def upload(self) -> Any:
-        with self.tf.device(tensors.GPU):
+        with self.tf.device(GPU):
             return self.tf.cast(self.source, self.tf.float32)
 
     def expected(self, data: NDArray[Any]) -> NDArray[Any]:
@@ -80,7 +144,7 @@ class Function(OntoGpu):
         tf = self.tf
 
         def onto_gpu(x: Any) -> Any:
-            with tf.device(tensors.GPU):
+            with tf.device(GPU):
                 return tf.identity(x)
 
         self._function = tf.function(onto_gpu)
@@ -97,7 +161,7 @@ class FunctionJit(OntoGpu):
         self._function = self.tf.function(self.tf.bitwise.invert, jit_compile=True)
 
     def upload(self) -> Any:
-        with self.tf.device(tensors.GPU):
+        with self.tf.device(GPU):
             return self._function(self.source)
 
     def expected(self, data: NDArray[Any]) -> NDArray[Any]:
@@ -105,15 +169,17 @@ class FunctionJit(OntoGpu):
         return inverted
 
 
-class RawOp(Aliasing, OntoGpu):
+class RawOp(OntoGpu):
     """The private tensor constructor, which aliases an aligned array, and the copy below the operations."""
+
+    kind = "aligned"
 
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
-        self._tensor = tensors.eager_tensor_type(self.tf)
+        self._tensor = eager_tensor_type(self.tf)
 
     def upload(self) -> Any:
-        return self._tensor(self.source, tensors.CPU, None)._copy_to_device(tensors.GPU)
+        return self._tensor(self.source, CPU, None)._copy_to_device(GPU)
 
 
 class CpuOp(OntoGpu):
@@ -123,32 +189,34 @@ class CpuOp(OntoGpu):
 
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
-        self._tensor = tensors.eager_tensor_type(self.tf)
+        self._tensor = eager_tensor_type(self.tf)
         self._made: Any = None
 
     def refresh(self) -> None:
-        operand = self._tensor(self.context.source(self.kind), tensors.CPU, None)
-        with self.tf.device(tensors.CPU):
+        operand = self._tensor(self.context.source(self.kind), CPU, None)
+        with self.tf.device(CPU):
             self._made = self.tf.bitwise.bitwise_or(operand, operand)
 
     def upload(self) -> Any:
-        return self._made._copy_to_device(tensors.GPU)
+        return self._made._copy_to_device(GPU)
 
     def release(self) -> None:
         super().release()
         self._made = None
 
 
-class Dlpack(Aliasing, OntoGpu):
+class Dlpack(OntoGpu):
     """A tensor in the array's memory, new in every trial because a tensor caches its copy on the GPU."""
+
+    kind: base.SourceKind = "aligned"
 
     def __init__(self, context: RouteContext, shape: tuple[int, ...] = (-1,)) -> None:
         super().__init__(context, shape)
-        tensors.eager_tensor_type(self.tf)
+        eager_tensor_type(self.tf)
         self._import = self.tf.experimental.dlpack.from_dlpack
 
     def upload(self) -> Any:
-        return self._import(self.source.__dlpack__())._copy_to_device(tensors.GPU)
+        return self._import(self.source.__dlpack__())._copy_to_device(GPU)
 
 
 class DlpackPinned(Dlpack):
@@ -176,15 +244,15 @@ class DataPrefetch(OntoGpu):
 
     def __init__(self, context: RouteContext) -> None:
         # TensorFlow would copy each unaligned row once more.
-        if context.nbytes % (self.rows * tensors.ALIGNMENT):
+        if context.nbytes % (self.rows * ALIGNMENT):
             raise RefusedError(
-                f"a batch has {self.rows} rows, each a multiple of {tensors.ALIGNMENT} bytes; {context.nbytes} bytes "
-                f"are not a multiple of {self.rows} x {tensors.ALIGNMENT} = {self.rows * tensors.ALIGNMENT}"
+                f"a batch has {self.rows} rows, each a multiple of {ALIGNMENT} bytes; {context.nbytes} bytes "
+                f"are not a multiple of {self.rows} x {ALIGNMENT} = {self.rows * ALIGNMENT}"
             )
         super().__init__(context)
-        self._sources = [tensors.check_alias(context.source(self.kind)) for _ in range(self.copies)]
+        self._sources = [context.source(self.kind) for _ in range(self.copies)]
         rows = functools.reduce(lambda first, second: first.concatenate(second), map(self._rows, self._sources))
-        onto_gpu = self.tf.data.experimental.prefetch_to_device(tensors.GPU)
+        onto_gpu = self.tf.data.experimental.prefetch_to_device(GPU)
         self.dataset = rows.batch(self.rows, drop_remainder=True).apply(onto_gpu)
 
     def _rows(self, source: NDArray[np.uint8]) -> Any:
@@ -241,7 +309,7 @@ class Images(base.ImageBatch, TensorTransfer):
         tf = self.tf
 
         def row(x: Any) -> Any:
-            with tf.device(tensors.GPU):
+            with tf.device(GPU):
                 return tf.cast(x, tf.float32)[0, 0]
 
         self._function = tf.function(row, jit_compile=self.jit_compile)
@@ -261,7 +329,7 @@ class ImagesJit(Images):
     jit_compile = True
 
     def first_row(self) -> Any:
-        with self.tf.device(tensors.GPU):
+        with self.tf.device(GPU):
             return super().first_row()
 
 
@@ -269,7 +337,7 @@ class ImagesConstant(Images):
     """`tf.constant` under a device scope, then single operations."""
 
     def first_row(self) -> Any:
-        with self.tf.device(tensors.GPU):
+        with self.tf.device(GPU):
             return self.tf.cast(self.tf.constant(self.sending.upload()), self.tf.float32)[0, 0]
 
 
@@ -281,16 +349,16 @@ class OffGpu(base.IntoNumpy, TensorTransfer):
 
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
-        with self.tf.device(tensors.GPU):
+        with self.tf.device(GPU):
             self._kept = self.tf.constant(np.zeros(context.nbytes, np.uint8))
         self.array: Any = None
 
     def write(self, data: NDArray[Any]) -> None:
-        with tensors.device_memory(self.tf, self._kept) as address:
+        with device_memory(self.tf, self._kept) as address:
             self.context.store(address, data)
 
     def refresh(self) -> None:
-        with self.tf.device(tensors.GPU):
+        with self.tf.device(GPU):
             self.array = self.tf.identity(self._kept)
 
     def release(self) -> None:
@@ -322,32 +390,36 @@ class Ingest(base.FromHost, TensorTransfer):
     needs_gpu = False
 
     def run(self) -> None:
-        with self.tf.device(tensors.CPU):
+        with self.tf.device(CPU):
             self.result = self.tf.constant(self.source)
 
     def arrived(self) -> NDArray[Any]:
-        return tensors.view_tensor(self.result)
+        return view_tensor(self.result)
 
 
-class IngestRawOp(Aliasing, Ingest):
+class IngestRawOp(Ingest):
     """The private tensor constructor, which aliases an aligned array."""
+
+    kind = "aligned"
 
     def __init__(self, context: RouteContext) -> None:
         super().__init__(context)
-        self._tensor = tensors.eager_tensor_type(self.tf)
+        self._tensor = eager_tensor_type(self.tf)
 
     def run(self) -> None:
-        self.result = self._tensor(self.source, tensors.CPU, None)
+        self.result = self._tensor(self.source, CPU, None)
 
 
-class IngestDlpack(Aliasing, Ingest):
+class IngestDlpack(Ingest):
     """A tensor in the array's memory, through DLPack."""
+
+    kind = "aligned"
 
     def run(self) -> None:
         self.result = self.tf.experimental.dlpack.from_dlpack(self.source.__dlpack__())
 
 
-# With this option TensorFlow page-locks all host memory of its tensors.
+# With this option TensorFlow page-locks all host memory of its
 COMPATIBLE = "force-gpu-compatible"
 # Variables that affect memory: TensorFlow's pools, and the malloc of its CPU tensors and of NumPy.
 VARIABLES = (
@@ -411,7 +483,7 @@ def start(device: int | None, setting: str) -> base.Started:
     """Import TensorFlow and let it see only this GPU, or none."""
     if setting not in {"", COMPATIBLE}:
         raise RefusedError(f"unknown setting {setting!r}; TensorFlow has only {COMPATIBLE}")
-    tf = tensors.import_tensorflow()
+    tf = import_tensorflow()
     if setting:
         _force_gpu_compatible(tf)
     # Otherwise every size logs a warning about tracing the function again.

@@ -49,8 +49,6 @@ class TorchTransfer(base.ArrayTransfer):
 
 
 class Upload(base.HostUpload, TorchTransfer):
-    """From host memory to the GPU."""
-
     def arrived(self) -> NDArray[Any]:
         """The tensor's elements in the order of its memory."""
         return super().arrived().view(np.dtype(str(self.result.dtype).removeprefix("torch.")))
@@ -272,8 +270,7 @@ class IngestCopy(Ingest):
 _VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
 
 
-def _start(device: int | None, setting: str) -> base.Started:
-    del setting  # no route of PyTorch has one
+def _start(device: int | None, _setting: str) -> base.Started:
     with base.importing("PyTorch", "torch"):
         import torch
     cuda = _choose_device(torch, device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import re
+from typing import Any
 
 import msgspec
 
@@ -12,13 +13,26 @@ from pyxfer._machine import nvml as management
 from pyxfer._machine.engine import HOST_REASON, is_host
 from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import canonical_address
-from pyxfer.errors import UsageError
-from pyxfer.native import Engine, is_host_name
+from pyxfer.errors import CudaUnavailableError, UsageError
+from pyxfer.native import Engine, choose, is_host_name, load
 
 # A UUID, or the beginning of one. Without "GPU-" it has at least four digits, so that it does not look like an index.
 _UUID_START = re.compile(r"(?:(?:gpu|mig)-(?=[0-9a-f])|(?=[0-9a-f]{4}))(?P<digits>[0-9a-f-]+)", re.IGNORECASE)
 # `cuda` and `cuda:1`, as PyTorch writes them.
 _CUDA_NAME = re.compile(r"cuda(:(?P<index>\d+))?", re.IGNORECASE)
+
+
+def is_available() -> bool:
+    """Whether a GPU can be used. False without a driver."""
+    try:
+        return load("cuda").device_count() > 0
+    except CudaUnavailableError:
+        return False
+
+
+def devices() -> tuple[Device, ...]:
+    """List the devices in CUDA's order. Without a usable GPU, the host's memory is the only device."""
+    return list_devices(choose().engine)
 
 
 def list_devices(engine: Engine, *, nvml: Nvml | None = None) -> tuple[Device, ...]:
@@ -27,12 +41,12 @@ def list_devices(engine: Engine, *, nvml: Nvml | None = None) -> tuple[Device, .
 
 def find_device(engine: Engine, selector: str | int, *, nvml: Nvml | None = None) -> Device:
     """Find a device by index, also as PyTorch writes it, UUID (or its beginning) or PCI address."""
-    devices = list_devices(engine, nvml=nvml)
-    matches = _matches(devices, str(selector).strip())
+    found = list_devices(engine, nvml=nvml)
+    matches = _matches(found, str(selector).strip())
     if len(matches) == 1:
         return matches[0]
     problem = "matches more than one device" if matches else "is none of the devices that CUDA shows"
-    keys = [(str(each.index), each.name, each.uuid.value, each.pci.value) for each in matches or devices]
+    keys = [(str(each.index), each.name, each.uuid.value, each.pci.value) for each in matches or found]
     listing = "; ".join(" ".join(filter(None, known)) for known in keys) or "none"
     raise UsageError(f"device {str(selector)!r} {problem}: {listing}. Name one by index, UUID or PCI address.")
 
@@ -50,21 +64,21 @@ def could_be_device(selector: object) -> bool:
     return is_index or is_name or is_host_name(text)
 
 
-def _matches(devices: tuple[Device, ...], selector: str) -> tuple[Device, ...]:
+def _matches(found: tuple[Device, ...], selector: str) -> tuple[Device, ...]:
     if is_host_name(selector):
-        return tuple(device for device in devices if device.runtime == "host")[:1]
+        return tuple(device for device in found if device.runtime == "host")[:1]
     selector = _without_cuda(selector)
-    by_index = tuple(device for device in devices if str(device.index) == selector)
+    by_index = tuple(device for device in found if str(device.index) == selector)
     if by_index:
         return by_index
     address = canonical_address(selector)
     if address is not None:
-        return tuple(device for device in devices if device.pci.value == address)
+        return tuple(device for device in found if device.pci.value == address)
     start = _UUID_START.fullmatch(selector)
     if start is None:
         return ()
     digits = start["digits"].lower()
-    return tuple(d for d in devices if (d.uuid.value or "").lower().partition("-")[2].startswith(digits))
+    return tuple(d for d in found if (d.uuid.value or "").lower().partition("-")[2].startswith(digits))
 
 
 def _without_cuda(text: str) -> str:
@@ -75,30 +89,21 @@ def _without_cuda(text: str) -> str:
 def _read_device(engine: Engine, index: int, nvml: Nvml) -> Device:
     properties = engine.device_properties(index)
     runtime: Runtime = "host" if is_host(engine) else "cuda"
-    bare = Device(
-        index=index,
-        runtime=runtime,
-        name=properties.name,
-        memory_bytes=properties.memory_bytes,
-        uuid=_text_fact(properties.uuid, runtime, "CUDA gives this device no UUID"),
-        pci=_text_fact(canonical_address(properties.pci or ""), runtime, "CUDA gives this device no PCI address"),
-        compute_capability=_text_fact(f"{properties.compute_major}.{properties.compute_minor}", runtime, ""),
-        copy_engines=Fact(reason=HOST_REASON) if runtime == "host" else Fact(properties.copy_engines),
-        mig=Fact(reason=HOST_REASON),
-        vgpu=Fact(reason=HOST_REASON),
-        confidential=Fact(reason=HOST_REASON),
-    )
+    none: Fact[Any] = Fact(reason=HOST_REASON)
+    device = Device(index, runtime, properties.name, properties.memory_bytes, *(none,) * 7)
     if runtime == "host":
-        return bare
+        return device
+    uuid, pci = properties.uuid, canonical_address(properties.pci or "")
+    bare = msgspec.structs.replace(
+        device,
+        uuid=Fact(uuid) if uuid else Fact(reason="CUDA gives this device no UUID"),
+        pci=Fact(pci) if pci else Fact(reason="CUDA gives this device no PCI address"),
+        compute_capability=Fact(f"{properties.compute_major}.{properties.compute_minor}"),
+        copy_engines=Fact(properties.copy_engines),
+    )
     return msgspec.structs.replace(
         bare,
         mig=management.is_mig(nvml, bare),
         vgpu=management.is_vgpu(nvml, bare),
         confidential=management.is_confidential(nvml, bare),
     )
-
-
-def _text_fact(text: str | None, runtime: Runtime, why_not: str) -> Fact[str]:
-    if runtime == "host":
-        return Fact(reason=HOST_REASON)
-    return Fact(text) if text else Fact(reason=why_not)

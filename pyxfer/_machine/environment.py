@@ -15,7 +15,7 @@ from pyxfer._machine.engine import HOST_REASON, is_host
 from pyxfer._machine.host import available_host_bytes, host_bytes
 from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import device_path
-from pyxfer._machine.sysfs import read_text
+from pyxfer._machine.sysfs import first_known, read_text
 from pyxfer.native import Engine
 
 _NONE = "none"
@@ -55,8 +55,7 @@ _CLOCK_SIGNS = (("kvm-clock", "KVM"), ("hyperv", "Hyper-V"), ("xen", "Xen"))
 
 def read_container(root: Path = Path("/"), variables: Mapping[str, str] = os.environ) -> Fact[str]:
     """The kinds of container that were recognised, such as `docker` or `kubernetes, gVisor`; `none` outside of one."""
-    found = dict.fromkeys(_container_signs(root, variables))
-    return Fact(", ".join(found) or _NONE)
+    return Fact(", ".join(dict.fromkeys(_container_signs(root, variables))) or _NONE)
 
 
 def _container_signs(root: Path, variables: Mapping[str, str]) -> Iterator[str]:
@@ -76,8 +75,7 @@ def read_system(root: Path = Path("/")) -> Fact[str]:
     words = " ".join(part.value for part in parts if part.value is not None)
     if words:
         return Fact(words)
-    model = read_text(root / "proc/device-tree/model")
-    return model if model.value is not None else Fact(reason=f"{parts[1].reason}; {model.reason}")
+    return first_known(parts[1], read_text(root / "proc/device-tree/model"))
 
 
 def read_virtual_machine(root: Path = Path("/")) -> Fact[str]:
@@ -208,19 +206,13 @@ def _other_processes(nvml: Nvml, device: Device, root: Path) -> Fact[tuple[int, 
     numbers = management.process_ids(nvml, device)
     if not numbers.value:
         return numbers
-    if not _is_first_pid_namespace(root):
+    namespace = root / "proc/self/ns/pid"
+    if not namespace.is_symlink() or os.readlink(namespace) != _FIRST_PID_NAMESPACE:
         return Fact(
             reason=f"the driver reports {len(numbers.value)} processes on the device by their ids on the machine; "
             "inside this container it is not known which of them is this one"
         )
     return Fact(tuple(number for number in numbers.value if number != os.getpid()))
-
-
-def _is_first_pid_namespace(root: Path) -> bool:
-    try:
-        return os.readlink(root / "proc/self/ns/pid") == _FIRST_PID_NAMESPACE
-    except OSError:
-        return False
 
 
 def _cpu_model(root: Path) -> Fact[str]:
@@ -254,7 +246,6 @@ def _huge_pages(root: Path) -> Fact[str]:
 
 
 def _iommu(device: Device, root: Path) -> Fact[str]:
-    """The device's IOMMU group and its type, and the kernel's options about the IOMMU."""
     words = (read_text(root / "proc/cmdline").value or "").split()
     options = [word for word in words if re.match(r"(?:\w+_)?iommu(?:\.\w+)?=", word)]
     return Fact("; ".join([_iommu_group(device, root), *options]))

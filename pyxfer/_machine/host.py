@@ -108,7 +108,6 @@ def _meminfo_bytes(name: str, root: Path) -> Fact[int]:
 
 
 def _group_limits(root: Path) -> list[tuple[int, int]]:
-    """Limit and use of this process's control group and of those above it, if they have a limit."""
     pairs = (_limit(folder, _NAMES[version]) for version, folder in group_folders("memory", root))
     return [pair for pair in pairs if pair is not None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -13,17 +13,13 @@ from pyxfer._document import machines
 from pyxfer._document.machines import Device, Fact, Hop, Link, LinkKind, LinkState, Remark
 from pyxfer._machine import nvml as management
 from pyxfer._machine import pci
+from pyxfer._machine.devices import find_device
 from pyxfer._machine.engine import HOST_REASON, is_host
 from pyxfer._machine.nvml import Nvml
-from pyxfer.native import Engine
+from pyxfer._machine.sysfs import first_known
+from pyxfer.native import HOST, Engine, choose
 
 RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
-
-
-def link_remarks(link: Link) -> tuple[Remark, ...]:
-    if link.kind != "pcie":
-        return ()
-    return (*_under_load(link), *_slot(link), *_above(link), *_packets(link))
 
 
 def describe(state: LinkState) -> str:
@@ -83,8 +79,6 @@ def _packets(link: Link) -> Iterator[Remark]:
         )
 
 
-T = TypeVar("T")
-
 _NO_FACTS = ("kind", "hops", "remarks")
 
 NOT_UNDER_LOAD = "the link was not read under load"
@@ -99,6 +93,19 @@ _WHY_NO_PEAK = {
 }
 
 
+def link(device: int | str = 0) -> Link:
+    """Read the link between host memory and a device: its state, its settings and its theoretical peaks.
+
+    Args:
+        device: Index, UUID (or its beginning) or PCI address, or "host".
+
+    Raises:
+        UsageError: no device or more than one matches.
+    """
+    engine = choose(device).engine
+    return read_link(engine, find_device(engine, 0 if device == HOST else device))
+
+
 def read_link(engine: Engine, device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Link:
     """Read the present and the largest state of the link. `with_load` adds its state under load."""
     if is_host(engine):
@@ -110,14 +117,14 @@ def read_link(engine: Engine, device: Device, *, root: Path = Path("/"), nvml: N
     # NVML gives the generation of the device alone, but the width only together with the slot.
     device_most = management.link_device_most(nvml, device)
     if address is not None:
-        device_most = _first_known(pci.read_device_most(address, root), device_most)
+        device_most = first_known(pci.read_device_most(address, root), device_most)
     control = Fact(reason=device.pci.reason) if address is None else pci.read_device_control(address, root)
-    link = Link(
+    idle = Link(
         kind=_link_kind(nvml, device),
-        now=_first_known(management.link_now(nvml, device), _nearest(hops, lambda hop: hop.now)),
+        now=first_known(management.link_now(nvml, device), _nearest(hops, lambda hop: hop.now)),
         under_load=Fact(reason=NOT_UNDER_LOAD),
         device_most=device_most,
-        system_most=_first_known(management.link_system_most(nvml, device), _nearest(hops, lambda hop: hop.most)),
+        system_most=first_known(management.link_system_most(nvml, device), _nearest(hops, lambda hop: hop.most)),
         max_payload_bytes=control.then(lambda read: read.max_payload_bytes),
         max_read_request_bytes=control.then(lambda read: read.max_read_request_bytes),
         relaxed_ordering=control.then(lambda read: read.relaxed_ordering),
@@ -127,7 +134,7 @@ def read_link(engine: Engine, device: Device, *, root: Path = Path("/"), nvml: N
         h2d_peak_gbps=Fact(reason=NOT_UNDER_LOAD),
         d2h_peak_gbps=Fact(reason=NOT_UNDER_LOAD),
     )
-    return with_load(link, link.under_load)
+    return with_load(idle, idle.under_load)
 
 
 def link_under_load(device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Fact[LinkState]:
@@ -135,7 +142,7 @@ def link_under_load(device: Device, *, root: Path = Path("/"), nvml: Nvml | None
     if device.runtime == "host":
         return Fact(reason=HOST_REASON)
     now = management.link_now(nvml or management.shared(), device)
-    return now if now.value is not None else _first_known(now, _nearest(_hops(device, root), lambda hop: hop.now))
+    return first_known(now, _nearest(_hops(device, root), lambda hop: hop.now))
 
 
 def with_load(link: Link, state: Fact[LinkState]) -> Link:
@@ -143,7 +150,8 @@ def with_load(link: Link, state: Fact[LinkState]) -> Link:
     if link.kind == "none":
         return link
     whole = _with_peaks(msgspec.structs.replace(link, under_load=state))
-    return msgspec.structs.replace(whole, remarks=link_remarks(whole))
+    remarks = (*_under_load(whole), *_slot(whole), *_above(whole), *_packets(whole)) if link.kind == "pcie" else ()
+    return msgspec.structs.replace(whole, remarks=remarks)
 
 
 def derived_link(link: Link) -> Link:
@@ -206,12 +214,6 @@ def _hops(device: Device, root: Path) -> tuple[Hop, ...]:
 
 def _nearest(hops: tuple[Hop, ...], part: Callable[[Hop], Fact[LinkState]]) -> Fact[LinkState]:
     return part(hops[0]) if hops else Fact(reason=_NO_PATH)
-
-
-def _first_known(one: Fact[T], other: Fact[T]) -> Fact[T]:
-    if one.value is not None:
-        return one
-    return other if other.value is not None else Fact(reason=f"{one.reason}; {other.reason}")
 
 
 def _no_link(reason: str) -> Link:

@@ -13,7 +13,7 @@ from pyxfer._machine import nvml as management
 from pyxfer._machine.engine import HOST_REASON
 from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import read_node
-from pyxfer._machine.sysfs import format_cpu_list, read_cpu_list, read_text
+from pyxfer._machine.sysfs import first_known, format_cpu_list, read_cpu_list, read_text
 from pyxfer.native import Engine
 
 _NODES = "sys/devices/system/node"
@@ -30,11 +30,7 @@ def device_node(device: Device, *, root: Path = Path("/"), nvml: Nvml | None = N
         return Fact(reason=HOST_REASON)
     if device.pci.value is None:
         return Fact(reason=device.pci.reason)
-    node = read_node(device.pci.value, root)
-    if node.value is not None:
-        return node
-    second = management.memory_node(nvml or management.shared(), device)
-    return second if second.value is not None else Fact(reason=f"{node.reason}; {second.reason}")
+    return first_known(read_node(device.pci.value, root), management.memory_node(nvml or management.shared(), device))
 
 
 def read_nodes(root: Path = Path("/")) -> Fact[dict[int, frozenset[int]]]:
@@ -76,7 +72,7 @@ def bind(engine: Engine, node: Fact[int], *, root: Path = Path("/")) -> Iterator
     """
     cpus = _usable_cpus(node, root)
     if cpus.value is None or node.value is None:
-        yield _unbound(node, cpus.reason or "")
+        yield _unbound(node, cpus.reason)
         return
     before, shown = os.sched_getaffinity(0), format_cpu_list(cpus.value)
     refusal = _refusal(f"CPUs {shown}", os.sched_setaffinity, 0, cpus.value)
@@ -93,7 +89,6 @@ def bind(engine: Engine, node: Fact[int], *, root: Path = Path("/")) -> Iterator
 
 
 def _refusal(what: str, call: Callable[..., None], *arguments: object) -> str | None:
-    """Make the call; returns the reason if the kernel refuses."""
     try:
         call(*arguments)
     except OSError as error:
@@ -117,7 +112,7 @@ def _usable_cpus(node: Fact[int], root: Path) -> Fact[frozenset[int]]:
     return Fact(usable)
 
 
-def _unbound(node: Fact[int], reason: str) -> Placement:
+def _unbound(node: Fact[int], reason: str | None) -> Placement:
     return Placement(node, Fact(reason=f"not bound: {reason}"), Fact(reason=f"not bound: {reason}"), _NO_PAGES)
 
 

@@ -98,7 +98,7 @@ class Nvml:
         """The answer to a yes-or-no question about a device. "Not Supported" means no."""
         answer = self.ask_device(device, call)
         if answer.value is None:
-            return Fact(False) if is_unsupported(answer) else Fact(reason=answer.reason)
+            return Fact(False) if is_unsupported(answer) else answer
         return Fact(says_yes(answer.value))
 
     def _find(self, device: Device) -> Fact[Any]:
@@ -212,10 +212,10 @@ def is_confidential(nvml: Nvml, device: Device) -> Fact[bool]:
     """Whether the link is encrypted: confidential computing, or its Protected PCIe mode."""
     handle = nvml.handle(device)
     if handle.value is None:
-        return Fact(reason=handle.reason)
+        return handle
     state = nvml.ask("nvmlSystemGetConfComputeState")
     if state.value is None:
-        return Fact(False) if is_unsupported(state) else Fact(reason=state.reason)
+        return Fact(False) if is_unsupported(state) else state
     return Fact(bool(state.value.ccFeature) or _is_protected_pcie(nvml))
 
 

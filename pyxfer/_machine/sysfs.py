@@ -39,6 +39,12 @@ def read_text(path: Path) -> Fact[str]:
     return Fact(text) if text else Fact(reason=f"{path} is empty")
 
 
+def first_known(one: Fact[T], other: Fact[T]) -> Fact[T]:
+    if one.value is not None:
+        return one
+    return other if other.value is not None else Fact(reason=f"{one.reason}; {other.reason}")
+
+
 def read_int(path: Path) -> Fact[int]:
     return _parsed(path, int, "a number")
 

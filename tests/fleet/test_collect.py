@@ -33,10 +33,12 @@ def test_files_and_folders_are_read_in_order(tmp_path: Path) -> None:
 
 
 def test_samples_stay_in_the_files(tmp_path: Path) -> None:
-    make_host("n1").save(tmp_path / "n1.json")
+    whole = make_host("n1")
+    whole.save(tmp_path / "n1.json")
     (row,) = read_reports([tmp_path])
     assert row.report is not None
     assert all(cell.samples == () and cell.value.value for cell in row.report.cells)
+    assert msgspec.structs.replace(row.report, cells=whole.cells) == whole
 
 
 @pytest.mark.parametrize(
@@ -103,20 +105,18 @@ def test_the_verdicts_beside_the_documents_are_no_host(tmp_path: Path) -> None:
     assert [row.state for row in read_reports([tmp_path / "fleet.json"])] == ["unreadable"]
 
 
-@pytest.mark.parametrize("place", ["hosts", "."])
-def test_confirmations_are_in_a_folder_of_their_own(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("place", "given"), [("hosts", "hosts"), (".", "."), ("hosts", "hosts/n1.json")])
+def test_confirmations_are_in_a_folder_of_their_own(place: str, given: str, tmp_path: Path) -> None:
     write(tmp_path / place, "n1", "n2")
-    write(tmp_path / "confirmations", "n2")
-    assert [row.host for row in read_reports([tmp_path / place])] == ["n1", "n2"]
-    assert [(row.host, row.named) for row in read_confirmations([tmp_path / place])] == [("n2", True)]
-
-
-def test_confirmations_are_found_beside_files_and_bad_ones_are_rows(tmp_path: Path) -> None:
-    write(tmp_path / "hosts", "n1")
     write(tmp_path / "confirmations", "n1", "n2")
     (tmp_path / "confirmations" / "n2.json").write_text("{")
-    found = read_confirmations([tmp_path / "hosts" / "n1.json"])
+    assert [(row.host, row.state) for row in read_reports([tmp_path / place])] == [
+        ("n1", "measured"),
+        ("n2", "measured"),
+    ]
+    found = read_confirmations([tmp_path / given])
     assert [(row.host, row.state) for row in found] == [("n1", "measured"), ("n2", "unreadable")]
+    assert found[0].named
 
 
 def test_states_of_hosts() -> None:
@@ -146,9 +146,3 @@ def test_many_files_are_read_by_several_processes(tmp_path: Path, monkeypatch: p
     assert [(row.host, row.state) for row in found] == [
         (f"n{number}", "unreadable" if number == 3 else "measured") for number in range(5)
     ]
-
-
-def test_reports_without_figures_are_equal_but_for_their_samples() -> None:
-    report = make_host("n1")
-    bare = collect.without_samples(report)
-    assert msgspec.structs.replace(bare, cells=report.cells) == report

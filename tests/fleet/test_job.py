@@ -16,6 +16,7 @@ from link_samples import make_links
 from links.conftest import shorten_trials
 from samples import make_device, make_run
 
+from pyxfer._baseline.store import open_store
 from pyxfer._doctor import session
 from pyxfer._document import codec
 from pyxfer._document.fleets import HostReport
@@ -202,10 +203,12 @@ def test_sigterm_leaves_a_document(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_device_that_hangs_ends_the_job_in_time_with_a_document(tmp_path: Path) -> None:
-    file = tmp_path / "host.json"
-    ended = pyxfer(*JOB, str(file), "--budget", "6s", PYXFER_HOSTRT=STALL)
+    file, path = tmp_path / "host.json", str(tmp_path / "store.db")
+    ended = pyxfer(*JOB, str(file), "--budget", "6s", "--save", "--store", path, PYXFER_HOSTRT=STALL)
     assert ended.returncode == 4
     report = HostReport.load(file)
+    with open_store(path) as store:
+        assert [kept.host for kept in store.host_reports(0.0)] == [report.host]
     assert report.ended in ("interrupted", "failed")
     assert "the budget of 6 s" in (report.failure or "")
 

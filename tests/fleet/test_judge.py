@@ -52,8 +52,10 @@ def test_a_flagged_host_is_suspect_until_it_is_measured_again() -> None:
     assert len(wanted) == 3
 
 
-def test_a_loss_that_stays_is_slow() -> None:
+def test_a_loss_that_stays_is_slow_and_one_that_goes_away_is_fine() -> None:
     hosts = make_hosts(60, {7: 0.03})
+    found = by_name(judged(hosts, make_hosts(60, seed=2)))["n7"]
+    assert (found.verdict, found.losses[0].confirmed) == ("fine", False)
     fleet = judged(hosts)
     assert slow_names(fleet) == ["n7"]
     (loss,) = by_name(fleet)["n7"].losses
@@ -61,13 +63,6 @@ def test_a_loss_that_stays_is_slow() -> None:
     assert loss.stated == pytest.approx(0.03, abs=0.005)
     assert loss.usual == pytest.approx(55.0, rel=0.001)
     assert hosts_to_confirm(fleet) == ()
-
-
-def test_a_loss_that_goes_away_is_fine() -> None:
-    fleet = judged(make_hosts(60, {7: 0.03}), make_hosts(60, seed=2))
-    assert slow_names(fleet) == []
-    assert by_name(fleet)["n7"].verdict == "fine"
-    assert by_name(fleet)["n7"].losses[0].confirmed is False
 
 
 def test_what_the_controls_have_lost_as_well_is_no_loss_of_the_host() -> None:
@@ -88,28 +83,26 @@ def codes_of(fleet: Fleet) -> set[str]:
     return {remark.code for remark in (*fleet.remarks, *(each for cohort in fleet.cohorts for each in cohort.remarks))}
 
 
-@pytest.mark.parametrize("began_at", ["2026-11-23T12:00:00+00:00", "2024-01-01T00:00:00+00:00"])
-def test_a_document_that_is_not_later_confirms_nothing(began_at: str) -> None:
+@pytest.mark.parametrize(
+    ("again", "controls", "code"),
+    [
+        ({"began_at": "2026-11-23T12:00:00+00:00"}, True, "too-early"),
+        ({"began_at": "2024-01-01T00:00:00+00:00"}, True, "too-early"),
+        ({}, False, "no-control"),
+        (None, True, "unanswered"),
+    ],
+    ids=["as early", "earlier", "without controls", "no document"],
+)
+def test_a_second_measurement_that_confirms_nothing_has_a_remark(
+    again: dict[str, str] | None, controls: bool, code: str
+) -> None:
     hosts = make_hosts(60, {7: 0.03})
-    early = arrivals([msgspec.structs.replace(hosts[7], began_at=began_at)])
-    fleet = judge(arrivals(hosts), confirmations=[*second_looks(hosts), *early])
+    second = Arrival("n7", "lost", "the node went away", None, "ssh")
+    if again is not None:
+        (second,) = arrivals([msgspec.structs.replace(later(hosts[7]), **again)])
+    fleet = judge(arrivals(hosts), confirmations=[*(second_looks(hosts) if controls else ()), second])
     assert by_name(fleet)["n7"].verdict == "suspect"
-    assert codes_of(fleet) == {"too-early"}
-
-
-def test_without_a_control_nothing_is_confirmed() -> None:
-    hosts = make_hosts(60, {7: 0.03})
-    fleet = judge(arrivals(hosts), confirmations=arrivals([later(hosts[7])]))
-    assert by_name(fleet)["n7"].verdict == "suspect"
-    assert codes_of(fleet) == {"no-control"}
-
-
-def test_a_second_measurement_without_a_document_is_a_remark() -> None:
-    hosts = make_hosts(60, {7: 0.03})
-    lost = [Arrival("n7", "lost", "the node went away", None, "ssh")]
-    fleet = judge(arrivals(hosts), confirmations=[*second_looks(hosts), *lost])
-    assert by_name(fleet)["n7"].verdict == "suspect"
-    assert codes_of(fleet) == {"unanswered"}
+    assert codes_of(fleet) == {code}
     assert len(fleet.hosts) == 60
 
 
@@ -194,13 +187,19 @@ def test_the_cause_is_what_slow_hosts_share() -> None:
     assert contrast.hosts == (1, 20, 30, 40)
 
 
-def test_the_newest_document_of_a_host_is_judged_and_the_others_get_a_remark() -> None:
-    old = make_host("n7", {PINNED: 20.0}, began_at="2026-11-20T12:00:00+00:00")
-    fleet = judged([old, *make_hosts(60)])
-    states = [host.state for host in fleet.hosts if host.host == "n7"]
-    assert states == ["duplicate", "measured"]
+@pytest.mark.parametrize(
+    ("began_at", "codes"),
+    [("2026-11-20T12:00:00+00:00", ["duplicates"]), ("2199-01-01T00:00:00", ["future", "duplicates"])],
+)
+def test_the_newest_document_that_is_not_of_the_future_is_judged(began_at: str, codes: list[str]) -> None:
+    other = make_host("n7", {PINNED: 20.0}, began_at=began_at)
+    fleet = judged([other, *make_hosts(60)])
+    assert [(host.state, host.verdict) for host in fleet.hosts if host.host == "n7"] == [
+        ("duplicate", "not judged"),
+        ("measured", "fine"),
+    ]
     assert slow_names(fleet) == []
-    assert [remark.code for remark in fleet.remarks] == ["duplicates"]
+    assert [remark.code for remark in fleet.remarks] == codes
     assert fleet.host("n7").state == "measured"
 
 
@@ -234,16 +233,6 @@ def test_a_document_under_another_name_speaks_for_no_host() -> None:
     assert drain_lines(fleet) == ""
 
 
-def test_a_document_of_the_future_wins_over_no_other() -> None:
-    ahead = make_host("n7", {PINNED: 20.0}, began_at="2199-01-01T00:00:00")
-    fleet = judged([ahead, *make_hosts(60)])
-    assert [(host.state, host.verdict) for host in fleet.hosts if host.host == "n7"] == [
-        ("duplicate", "not judged"),
-        ("measured", "fine"),
-    ]
-    assert [remark.code for remark in fleet.remarks] == ["future", "duplicates"]
-
-
 def test_hosts_that_were_measured_beside_another_pyxfer_are_named() -> None:
     hosts = make_hosts(20)
     hosts[3] = msgspec.structs.replace(hosts[3], remarks=(Remark("contended", "another pyxfer (process 7)"),))
@@ -269,12 +258,6 @@ def test_a_host_in_trouble_is_a_row_and_changes_no_verdict(state: HostState) -> 
     assert hosts_to_confirm(fleet) == ()
 
 
-def test_a_host_without_a_gpu_is_a_row_with_its_reason() -> None:
-    cpu = make_host("cpu", runtime="host", runtime_reason="no driver")
-    hosts = by_name(judge(arrivals([cpu, *make_hosts(20)])))
-    assert (hosts["cpu"].state, hosts["cpu"].verdict, hosts["cpu"].reason) == ("no GPU", "not judged", "no driver")
-
-
 def test_a_failed_host_is_judged_by_the_figures_that_it_has() -> None:
     hosts = make_hosts(60, {7: 0.05})
     hosts[7] = msgspec.structs.replace(hosts[7], ended="failed", failure="GPU 1 is lost")
@@ -298,11 +281,6 @@ def test_an_empty_fleet_is_a_document() -> None:
 def test_hostile_names_change_no_verdict() -> None:
     hosts = [*make_hosts(59), make_host(HOSTILE, {**CELLS, PINNED: 40.0}, labels={HOSTILE: HOSTILE})]
     assert slow_names(judged(hosts)) == [HOSTILE]
-
-
-def test_a_fleet_survives_its_file() -> None:
-    fleet = judged(make_hosts(60, {7: 0.03}))
-    assert codec.decode(Fleet, codec.encode(fleet)) == fleet
 
 
 SMALL = "h2d:gpu0:pinned:4KiB"

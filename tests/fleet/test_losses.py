@@ -117,11 +117,13 @@ def test_a_loss_of_the_stated_limit_is_found_with_the_stated_power(hosts: int) -
 @pytest.mark.parametrize("loss", [0.5, 0.03])
 def test_two_groups_are_found_and_no_host_is_flagged(loss: float) -> None:
     figures = noise(16)
-    figures[[1, 5, 9, 13], 0] += math.log(1 - loss)
+    slower = [1, 3, 5, 7, 9, 10, 11, 13, 15]
+    figures[slower, 0] += math.log(1 - loss)
     found = judged(figures)
-    assert set(found.splits[0].slower) == {1, 5, 9, 13}
+    assert set(found.splits[0].slower) == set(slower)
     assert found.splits.keys() == {0}
     assert not found.flagged.any()
+    assert found.medians[0] == pytest.approx(0.0, abs=0.002)  # that of the faster one
 
 
 def test_a_host_is_slow_within_its_group() -> None:
@@ -130,12 +132,6 @@ def test_a_host_is_slow_within_its_group() -> None:
     figures[3, 0] += math.log(0.9)
     found = judged(figures)
     assert np.flatnonzero(found.flagged[:, 0]).tolist() == [3]
-
-
-def test_the_usual_figure_of_two_groups_is_that_of_the_faster_one() -> None:
-    figures = noise(16)
-    figures[:10, 0] += math.log(0.9)
-    assert judged(figures).medians[0] == pytest.approx(0.0, abs=0.002)
 
 
 def test_equal_hosts_are_not_two_groups() -> None:
@@ -241,11 +237,7 @@ def test_the_shift_of_the_controls_is_no_loss() -> None:
     assert list(looks) == [0]
     assert looks[0] == pytest.approx(np.zeros((1, 2)), abs=1e-12)
     assert answers_of(found, looks, SETTINGS)[0] == {(0, 0): False}
-
-
-def test_without_a_control_nothing_is_known() -> None:
-    found = with_low(50, 1)
-    assert looks_again(found, {0: found.centres[:1] - 0.1}) == {}
+    assert looks_again(found, {0: found.centres[:1] - 0.1}) == {}  # without a control nothing is known
     assert answers_of(found, {}, SETTINGS) == ({(0, 0): None}, [])
 
 
@@ -267,9 +259,11 @@ def test_a_fact_of_all_slow_hosts_and_no_other_is_significant() -> None:
 
 
 def test_a_fact_of_most_slow_hosts_and_few_others_is_significant() -> None:
-    slow = [*members(6, driver="old"), *members(2, 6, driver="new")]
+    slow = [*members(6, driver="old"), *members(2, 6, driver="new"), *members(1, 300)]
     others = [*members(3, 8, driver="old"), *members(200, 11, driver="new")]
-    assert found(slow, others)[0].significant
+    contrast = found(slow, others)[0]
+    assert contrast.significant
+    assert (contrast.slow, contrast.of_slow) == (6, 8)  # without the host that does not have the fact
 
 
 @pytest.mark.parametrize(
@@ -301,12 +295,6 @@ def test_of_three_hosts_an_exclusive_fact_is_given_and_not_significant() -> None
     (contrast,) = found(members(1, governor="powersave"), members(2, 1, governor="performance"))
     assert not contrast.significant
     assert contrast.chance == pytest.approx(1 / 3)
-
-
-def test_hosts_without_a_fact_are_not_counted() -> None:
-    slow = [*members(3, driver="old"), *members(1, 3)]
-    (contrast,) = found(slow, members(100, 4, driver="new"))
-    assert (contrast.slow, contrast.of_slow) == (3, 3)
 
 
 def test_chances_are_those_of_drawing_without_putting_back() -> None:

@@ -156,16 +156,6 @@ def test_a_terminal_shows_how_many_hosts_are_done_running_and_late(tmp_path: Pat
     assert "5/5 hosts, 0 running, 0 late" in text
 
 
-def test_documents_in_a_folder_are_judged_and_missing_hosts_are_late(tmp_path: Path) -> None:
-    prepared(tmp_path, hosts=6)
-    hosts = ("--hosts", "node-1,node-77")
-    ended = pyxfer("fleet", "run", "--folder", str(tmp_path), *hosts, "--output-folder", str(tmp_path / "out"))
-    assert ended.returncode == 0, ended.stderr
-    judged = Fleet.load(tmp_path / "out/fleet.json")
-    assert judged.host("node-77").state == "late"
-    assert [host.host for host in judged.with_verdict("suspect")] == ["node-4"]
-
-
 def test_hosts_come_from_a_file_with_comments(tmp_path: Path) -> None:
     made = prepared(tmp_path, hosts=5)
     (tmp_path / "names").write_text("node-0 # the first\n\n# none\nnode-1\nnode-0\n", encoding="utf-8-sig")
@@ -190,31 +180,37 @@ def test_hosts_come_from_a_file_with_comments(tmp_path: Path) -> None:
         (("--hosts-file", "/dev/null"), "--hosts-file names no host"),
         (("--hosts", ","), "--hosts names no host"),
         (("--via", "store"), "--since"),
+        (("--since", "soon", "--store", "STORE", "--output-folder", "OUT"), "is not a time"),
+        (("--since", "2h", "--store", "NOWHERE", "--output-folder", "OUT"), "does not exist"),
         (("--hosts", "a", "--output-folder", "/dev/null/x"), "cannot be made"),
     ],
 )
 def test_invalid_options_are_refused_and_leave_no_folder(
-    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...], words: str
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str, arguments: tuple[str, ...], words: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    ended = command("fleet", "run", *arguments)
+    places = {"STORE": url, "NOWHERE": str(tmp_path / "nowhere.db"), "OUT": str(tmp_path / "out")}
+    ended = command("fleet", "run", *(places.get(word, word) for word in arguments))
     assert ended.returncode == 2
     assert words in ended.stderr
-    assert not list(tmp_path.iterdir())
+    assert not list((tmp_path / "here").iterdir())
 
 
-def test_hosts_in_a_folder_that_were_measured_again_are_slow(command: Command, tmp_path: Path) -> None:
+def test_hosts_of_a_folder_that_were_measured_again_are_slow_and_others_late(command: Command, tmp_path: Path) -> None:
     for place in ("hosts", "confirmations"):
         (tmp_path / "shared" / place).mkdir(parents=True)
         for made in make_hosts(12, {4: 0.1}, seed=len(place)):
             report = made if place == "hosts" else later(made)
             report.save(tmp_path / "shared" / place / f"{report.host}.json")
-    ended = command("fleet", "run", "--folder", str(tmp_path / "shared"), "--output-folder", str(tmp_path / "out"))
+    hosts = ("--hosts", "n1,n77", "--output-folder", str(tmp_path / "out"))
+    ended = command("fleet", "run", "--folder", str(tmp_path / "shared"), *hosts)
     assert ended.returncode == 1, ended.stderr
     judged = Fleet.load(tmp_path / "out/fleet.json")
     assert [host.host for host in judged.with_verdict("slow")] == ["n4"]
+    assert judged.host("n77").state == "late"
 
 
 @pytest.mark.parametrize(
@@ -330,16 +326,6 @@ def test_a_document_that_the_store_refuses_is_rescued(refusing: str, tmp_path: P
     assert HostReport.load(named).host == "node-7"
 
 
-@pytest.mark.slow
-def test_a_host_whose_driver_hangs_stores_its_document(tmp_path: Path) -> None:
-    path = str(tmp_path / "store.db")
-    stall = "stall=cudaMalloc:1:1000"
-    ended = pyxfer(*JOB, "--budget", "6s", "--save", "--store", path, PYXFER_HOSTRT=stall)
-    assert ended.returncode == 4
-    (report,) = stored(path)
-    assert "the budget of 6 s" in (report.failure or "")
-
-
 def test_a_store_that_cannot_be_opened_is_refused_before_measuring(command: Command, tmp_path: Path) -> None:
     (tmp_path / "store.db").write_text("no store")
     ended = command(*JOB, "--save", "--store", str(tmp_path / "store.db"))
@@ -347,18 +333,16 @@ def test_a_store_that_cannot_be_opened_is_refused_before_measuring(command: Comm
     assert "not a pyxfer store" in ended.stderr
 
 
-def test_stored_hosts_are_judged(command: Command, url: str, tmp_path: Path) -> None:
+def test_stored_hosts_are_judged_and_the_verdicts_kept_in_the_same_store(
+    command: Command, url: str, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
-    ended = command("fleet", "run", "--via", "store", "--store", url, "--since", "2h", "--output-folder", str(out))
+    saving = ("--store", url, "--save", "--output-folder", str(out))
+    ended = command("fleet", "run", "--via", "store", "--since", "2h", *saving)
     assert ended.returncode == 0, ended.stderr
     judged = Fleet.load(out / "fleet.json")
     assert [host.host for host in judged.with_verdict("suspect")] == ["n7"]
     assert len(judged.with_verdict("fine")) == 19
-
-
-def test_verdicts_on_stored_hosts_are_kept_in_the_same_store(command: Command, url: str, tmp_path: Path) -> None:
-    saving = ("--store", url, "--save", "--output-folder", str(tmp_path / "out"))
-    assert command("fleet", "run", "--since", "2h", *saving).returncode == 0
     with open_store(url) as store:
         assert [kept.hosts for kept in store.fleets()] == [20]
 
@@ -371,21 +355,3 @@ def test_no_document_that_is_young_enough_ends_with_four(command: Command, url: 
     )
     assert ended.returncode == 4
     assert [host.state for host in Fleet.load(tmp_path / "out/fleet.json").hosts] == ["late"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--via", "store"), "--since"),
-        (("--since", "soon", "--store", "STORE"), "is not a time"),
-        (("--since", "2h", "--store", "NOWHERE"), "does not exist"),
-    ],
-)
-def test_invalid_options_are_refused(
-    command: Command, url: str, tmp_path: Path, arguments: tuple[str, ...], words: str
-) -> None:
-    places = {"STORE": url, "NOWHERE": str(tmp_path / "nowhere.db")}
-    given = [places.get(word, word) for word in arguments]
-    ended = command("fleet", "run", *given, "--output-folder", str(tmp_path / "out"))
-    assert ended.returncode == 2
-    assert words in ended.stderr

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 from frameworks import own_routes
+from route_checks import HostPlace, a_place
 
 import pyxfer
 from pyxfer._frameworks import registry
+from pyxfer._frameworks.context import RouteContext
+from pyxfer.native import Engine
 
 RunOwn = Callable[..., pyxfer.Run]
 
@@ -26,6 +29,12 @@ def nothing_registered() -> Iterator[None]:
     yield
     registry._registered.clear()
     registry._registered.update(before)
+
+
+@pytest.fixture
+def context(engine: Engine) -> Iterator[RouteContext]:
+    with a_place(engine, 64 << 10, HostPlace) as made:
+        yield made
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import numpy as np
+from frameworks import own_routes
 
 import pyxfer
 from pyxfer._frameworks.base import RingDownload
@@ -186,14 +187,5 @@ class WrongTraced(FailingTraced):
 
 def make_route(name: str, make: Any, **overrides: Any) -> pyxfer.Route:
     """A route from NumPy to the device."""
-    words: dict[str, Any] = {
-        "call": "store(x)",
-        "direction": "h2d",
-        "memory": "pageable",
-        "host_copies": 0,
-        "dma": "pageable",
-        "returns": "done",
-        "bracket": "drained",
-        "copy": make,
-    }
-    return pyxfer.Route(name=name, **{**words, **overrides})
+    words: dict[str, Any] = {"direction": "h2d", "host_copies": 0, "dma": "pageable", "bracket": "drained"}
+    return own_routes.make_route(name, make, **{**words, **overrides})

@@ -9,8 +9,6 @@ import threading
 import time
 from typing import Any
 
-import numpy as np
-
 import pyxfer
 
 
@@ -53,36 +51,34 @@ class Elsewhere(Copied):
         return "gpu"
 
 
-class Raising(Copied):
+class Later(Copied):
+    """Does `late` from its eighth run on."""
+
     runs = 0
 
     def run(self) -> None:
         self.runs += 1
         if self.runs > 7:
-            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.\nsecond line")
+            self.late()
         super().run()
 
-
-class Aborting(Copied):
-    runs = 0
-
-    def run(self) -> None:
-        self.runs += 1
-        if self.runs > 7:
-            sys.stderr.write("F tensor.cc:899] Check failed: IsAligned()\n")
-            sys.stderr.flush()
-            os.abort()
-        super().run()
+    def late(self) -> None:
+        raise NotImplementedError
 
 
-class Killed(Copied):
-    runs = 0
+class Raising(Later):
+    def late(self) -> None:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB.\nsecond line")
 
-    def run(self) -> None:
-        self.runs += 1
-        if self.runs > 7:
-            os.kill(os.getpid(), signal.SIGKILL)
-        super().run()
+
+class Aborting(Later):
+    def late(self) -> None:
+        os.abort()
+
+
+class Killed(Later):
+    def late(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class CrashingLater(Copied):
@@ -108,14 +104,9 @@ def abort_between_trials() -> None:
     os.abort()
 
 
-class Hanging(Copied):
-    runs = 0
-
-    def run(self) -> None:
-        self.runs += 1
-        if self.runs > 7:
-            time.sleep(1000)
-        super().run()
+class Hanging(Later):
+    def late(self) -> None:
+        time.sleep(1000)
 
 
 class Slow(Copied):
@@ -168,10 +159,6 @@ def make_route(name: str, make: Any, **overrides: Any) -> pyxfer.Route:
     return pyxfer.Route(name=name, **{**words, **overrides})
 
 
-def doubled(data: Any) -> Any:
-    return np.repeat(data, 2)
-
-
 class Counting(Copied):
     """Takes 2 ms, and counts its calls."""
 
@@ -183,68 +170,43 @@ class Counting(Copied):
         super().run()
 
 
-class Late(Copied):
-    """Does what `happens` says from its eighth run on."""
-
-    happens = ""
-    runs = 0
-
-    def run(self) -> None:
-        self.runs += 1
-        super().run()
-        if self.runs > 7:
-            late(self.happens)
-
-    def release(self) -> None:
-        super().release()
-        if self.runs > 7 and self.happens == "release":
-            raise OSError("cannot let go")
-
-
-def late(happens: str) -> None:
-    if happens == "refused":
+class LateRefused(Later):
+    def late(self) -> None:
         raise pyxfer.RefusedError("no more of it")
-    if happens == "usage":
+
+
+class LateUsage(Later):
+    def late(self) -> None:
         raise pyxfer.UsageError("used wrongly")
-    if happens == "exit":
+
+
+class LateExit(Later):
+    def late(self) -> None:
         sys.exit(3)
-    if happens == "interrupt":
+
+
+class LateInterrupt(Later):
+    def late(self) -> None:
         raise KeyboardInterrupt
 
 
-class LateRefused(Late):
-    happens = "refused"
+class LateRelease(Later):
+    def late(self) -> None: ...
+
+    def release(self) -> None:
+        super().release()
+        if self.runs > 7:
+            raise OSError("cannot let go")
 
 
-class LateUsage(Late):
-    happens = "usage"
-
-
-class LateExit(Late):
-    happens = "exit"
-
-
-class LateInterrupt(Late):
-    happens = "interrupt"
-
-
-class LateRelease(Late):
-    happens = "release"
-
-
-class Forking(Copied):
+class Forking(Later):
     """Ends, but leaves a child that holds all open files."""
 
-    runs = 0
-
-    def run(self) -> None:
-        self.runs += 1
-        if self.runs > 7:
-            if os.fork() == 0:
-                time.sleep(60)
-                os._exit(0)
-            os._exit(7)
-        super().run()
+    def late(self) -> None:
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+        os._exit(7)
 
 
 class LookedAt(Copied):

@@ -41,11 +41,17 @@ def context(engine: Engine, arena: HostArena, copier: Copier) -> RouteContext:
     return RouteContext(NBYTES, 0, arena, copier, engine)
 
 
-@pytest.mark.parametrize("kind", ["pageable", "aligned", "pinned"])
-def test_sources_take_turns(context: RouteContext, kind: SourceKind) -> None:
-    first, second = context.source(kind), context.source(kind)
-    assert first.nbytes == second.nbytes == NBYTES
+@pytest.mark.parametrize(("kind", "offset"), [("pageable", 16), ("aligned", 0), ("pinned", 0)])
+def test_sources_take_turns_at_their_alignment_and_contain_the_held_data(
+    context: RouteContext, kind: SourceKind, offset: int
+) -> None:
+    data = np.arange(NBYTES, dtype=np.uint8)
+    with context.holding(data):
+        first, second = context.source(kind), context.source(kind)
     assert not np.may_share_memory(first, second)
+    for each in (first, second):
+        assert np.array_equal(each, data)
+        assert each.ctypes.data % 64 == offset
 
 
 @pytest.mark.parametrize("nbytes", [1, 4096, 4 << 20])
@@ -60,23 +66,6 @@ def test_large_sources_are_together_larger_than_the_cache(engine: Engine, copier
     addresses = {context.source().ctypes.data for _ in range(32)}
     assert len(addresses) * (1 << 20) >= 8 << 20
     arena.close()
-
-
-def test_a_pageable_source_starts_16_bytes_after_a_page(context: RouteContext) -> None:
-    assert context.source("pageable").ctypes.data % 64 == 16
-
-
-@pytest.mark.parametrize("kind", ["aligned", "pinned"])
-def test_other_sources_are_aligned(context: RouteContext, kind: SourceKind) -> None:
-    assert context.source(kind).ctypes.data % 64 == 0
-
-
-@pytest.mark.parametrize("kind", ["pageable", "aligned", "pinned"])
-def test_every_source_contains_the_held_data(context: RouteContext, kind: SourceKind) -> None:
-    data = np.arange(NBYTES, dtype=np.uint8)
-    with context.holding(data):
-        assert np.array_equal(context.source(kind), data)
-        assert np.array_equal(context.source(kind), data)
 
 
 def test_images_are_whole_batches(engine: Engine, arena: HostArena, copier: Copier) -> None:
@@ -110,11 +99,8 @@ def test_device_memory_is_read_and_written_without_the_framework(engine: Engine,
     buffer.close()
 
 
-def test_page_locked_memory_is_freed(engine: Engine, copier: Copier) -> None:
-    arena = HostArena(engine, 0, NBYTES, 0)
-    RouteContext(NBYTES, 0, arena, copier, engine).source("pinned")
-    arena.close()
-    arena.close()
+def locked() -> int:
+    return sum(nbytes for kind, _, nbytes in testing.allocated() if kind != "device")
 
 
 def test_one_uploader_serves_every_size_and_ends_with_the_memory(engine: Engine, copier: Copier) -> None:
@@ -122,16 +108,17 @@ def test_one_uploader_serves_every_size_and_ends_with_the_memory(engine: Engine,
     places = [RouteContext(nbytes, 0, arena, copier, engine) for nbytes in (NBYTES, 1 << 20)]
     uploader = places[0].uploader()
     assert places[1].uploader() is uploader
-    assert uploader.upload(places[1].source(), Target(DevicePool(engine, 0, 0))).nbytes == 1 << 20
+    before = locked()
+    assert uploader.upload(places[1].source("pinned"), Target(DevicePool(engine, 0, 0))).nbytes == 1 << 20
+    assert locked() > before
     arena.close()
+    arena.close()
+    assert locked() == before
     with pytest.raises(UsageError, match="this Uploader is closed"):
         uploader.upload(np.zeros(1), Target(DevicePool(engine, 0, 0)))
 
 
 def test_nothing_is_page_locked_before_the_first_upload(context: RouteContext, engine: Engine) -> None:
-    def locked() -> int:
-        return sum(nbytes for kind, _, nbytes in testing.allocated() if kind != "device")
-
     before = locked()
     uploader = context.uploader()
     assert locked() == before

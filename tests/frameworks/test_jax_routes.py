@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from route_checks import HostPlace, a_place
 
-from pyxfer._frameworks import jax as jax_host_transfers
 from pyxfer._frameworks import jax as jax_transfers
 from pyxfer._frameworks.base import installed_version
 from pyxfer._frameworks.jax import FRAMEWORK, NOSTAGE
@@ -19,10 +16,8 @@ from pyxfer.errors import RefusedError
 
 if TYPE_CHECKING:
     from pyxfer._frameworks.context import RouteContext
-    from pyxfer.native import Engine
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-NBYTES = 64 << 10
 FRESH_START = """
 from pyxfer._frameworks.jax import FRAMEWORK
 print(FRAMEWORK.start(None, "nostage").settings["jax_pjrt_client_create_options"])
@@ -35,12 +30,6 @@ def cpu(jax: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     device = jax.local_devices(backend="cpu")[0]
     monkeypatch.setattr(jax_transfers, "find_gpu", lambda *_: device)
     return device
-
-
-@pytest.fixture
-def context(engine: Engine) -> Iterator[RouteContext]:
-    with a_place(engine, NBYTES, HostPlace) as made:
-        yield made
 
 
 def test_jax_without_its_plugin_has_the_reason(jax: Any) -> None:
@@ -66,9 +55,7 @@ def test_the_memory_settings_are_recorded(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("cpu")
-@pytest.mark.parametrize(
-    "way", [jax_host_transfers.Asarray, jax_host_transfers.ToPinnedHost, jax_host_transfers.DownloadThroughRing]
-)
+@pytest.mark.parametrize("way", [jax_transfers.Asarray, jax_transfers.ToPinnedHost, jax_transfers.DownloadThroughRing])
 def test_a_download_from_host_memory_is_refused(way: Any, context: RouteContext) -> None:
     transfer = way(context)
     with pytest.raises(RefusedError, match=r"^JAX keeps the source array in host memory$"):
@@ -83,12 +70,6 @@ def test_page_locked_memory_of_a_device_is_host_memory(jax: Any, cpu: Any) -> No
 def test_a_missing_kind_of_memory_is_refused(jax: Any, cpu: Any) -> None:
     with pytest.raises(RefusedError, match=rf"^not available in JAX {jax.__version__}: .* has no memory of kind tape$"):
         jax_transfers.sharding(jax, cpu, "tape")
-
-
-@pytest.mark.usefixtures("cpu")
-def test_an_image_batch_of_a_size_that_does_not_divide_is_refused(context: RouteContext) -> None:
-    with pytest.raises(RefusedError, match="65536 bytes are not a whole number of images"):
-        jax_transfers.Images(context, jax_transfers.DevicePut)
 
 
 @pytest.mark.usefixtures("cpu")

@@ -10,6 +10,7 @@ from frameworks import own_routes
 import pyxfer
 from pyxfer._document.runs import Measurement, OneWay
 from pyxfer._frameworks.base import IMAGE_BYTES
+from pyxfer._frameworks.messages import Reference
 from pyxfer._frameworks.process import IN_WORKER
 from pyxfer._frameworks.registry import load_framework, register_route
 from pyxfer._frameworks.session import Request, make_request
@@ -31,29 +32,26 @@ def request(names: Any = None, runtime: Any = "cuda", **options: Any) -> Request
     return make_request(names, 0, runtime, **{**asked, **options})
 
 
-def test_the_default_is_every_framework_in_both_directions() -> None:
-    found = request()
-    assert found.names == ("torch", "tensorflow", "cupy", "jax")
-    assert found.directions == ("h2d", "d2h")
+@pytest.mark.parametrize(
+    ("options", "names", "directions"),
+    [
+        ({}, ("torch", "tensorflow", "cupy", "jax"), ("h2d", "d2h")),
+        ({"names": "jax", "runtime": "host"}, ("jax",), ("ingest",)),
+        ({"names": ["tf", "tensorflow", "jax"], "ingest": True}, ("tensorflow", "jax"), ("h2d", "d2h", "ingest")),
+        (
+            {"names": "pytorch,TensorFlow", "ingest": True, "directions": "d2h"},
+            ("torch", "tensorflow"),
+            ("d2h", "ingest"),
+        ),
+        ({"names": ["CuPy", "TensorFlow"], "directions": "H2D"}, ("cupy", "tensorflow"), ("h2d",)),
+    ],
+)
+def test_frameworks_and_directions_have_defaults_and_several_spellings(
+    options: dict[str, Any], names: tuple[str, ...], directions: tuple[str, ...]
+) -> None:
+    found = request(**options)
+    assert (found.names, found.directions) == (names, directions)
     assert found.sizes == tuple(4096 * 16**power for power in range(5))
-
-
-def test_without_a_gpu_the_default_is_ingest() -> None:
-    assert request(runtime="host").directions == ("ingest",)
-
-
-def test_ingest_is_added_to_the_other_directions() -> None:
-    assert request(ingest=True).directions == ("h2d", "d2h", "ingest")
-    assert request(ingest=True, directions="d2h").directions == ("d2h", "ingest")
-
-
-def test_the_owners_short_name_is_accepted() -> None:
-    assert request(["tf", "tensorflow", "jax"]).names == ("tensorflow", "jax")
-
-
-def test_the_projects_own_spelling_is_accepted() -> None:
-    assert request("pytorch,TensorFlow").names == ("torch", "tensorflow")
-    assert request(["CuPy", "JAX"], directions="H2D").names == ("cupy", "jax")
 
 
 def test_each_setting_has_a_worker() -> None:
@@ -78,7 +76,7 @@ def test_a_registered_route_goes_to_the_worker_by_name() -> None:
     register_route(own_routes.make_route("mine.copied", own_routes.Copied))
     (task,) = request(["mine"], runtime="host").tasks(load_framework("mine"))
     (own,) = task.own
-    assert own.copy == ("frameworks.own_routes", "Copied", None)
+    assert own.copy == Reference("frameworks.own_routes", "Copied")
     assert own.image_batch is None
     assert own.fields["name"] == "mine.copied"
 
@@ -147,11 +145,11 @@ def test_routes_of_other_workers_are_not_measured() -> None:
     assert set(rows(run)) == {"mine.aliased", "raw.host-copy"}
 
 
-@pytest.mark.parametrize("direction", ["h2d", "d2h"])
-def test_a_raw_route_is_measured_beside_the_other_raw_routes(direction: OneWay) -> None:
+@pytest.mark.parametrize("direction", [None, "d2h"])
+def test_a_raw_route_is_measured_beside_the_other_raw_routes(direction: OneWay | None) -> None:
     run = pyxfer.explain("raw.registered-streams:2", "256KiB", direction=direction, **QUICK)
     assert (run.kind, run.workers, run.parameters.explained) == ("explain", (), "raw.registered-streams:2")
-    assert {each.direction for each in run.measurements} == {direction}
+    assert {each.direction for each in run.measurements} == {direction or "h2d"}
     found = rows(run)
     assert {"raw.pageable-memcpy", "raw.pinned-async", "raw.registered-async"} <= set(found)
     dma = found["raw.registered-streams:2"].dma.value
@@ -168,25 +166,6 @@ def test_staged_copies_are_measured_only_beside_pageable_memory() -> None:
     assert "raw.pageable-staged" not in rows(pyxfer.explain("raw.pinned-async", "256KiB", **QUICK))
 
 
-def test_a_raw_route_is_h2d_by_default() -> None:
-    run = pyxfer.explain("raw.pinned-async", 4096, **QUICK)
-    assert {each.direction for each in run.measurements} == {"h2d"}
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
-        ("torch.too", "Unknown route 'torch.too'. Did you mean torch.to"),
-        ("raw.pinned", "Did you mean raw.pinned-"),
-        ("xxxxxx", "Unknown route 'xxxxxx'. See pyxfer list routes."),
-    ],
-)
-def test_an_unknown_route_is_refused_with_similar_names(name: str, meant: str) -> None:
-    with pytest.raises(pyxfer.UsageError) as refusal:
-        pyxfer.explain(name, **QUICK)
-    assert meant in str(refusal.value)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -198,21 +177,17 @@ def test_an_unknown_route_is_refused_with_similar_names(name: str, meant: str) -
         ({"budget": 0}, "budget 0 is not above zero"),
         ({"require_gpu": True}, "leave out one of the two"),
         ({"route": 7}, "A route is named by text, such as torch.to; got 7."),
-        (
-            {"route": "raw.host-copy"},
-            "raw.host-copy is the ceiling of ingest routes and cannot be explained alone.",
-        ),
+        ({"route": "raw.host-copy"}, "raw.host-copy is the ceiling of ingest routes and cannot be explained alone."),
+        ({"route": "torch.too"}, "Unknown route 'torch.too'. Did you mean torch.to"),
+        ({"route": "raw.pinned"}, "Did you mean raw.pinned-"),
+        ({"route": "xxxxxx"}, "Unknown route 'xxxxxx'. See pyxfer list routes."),
+        ({"route": "torch.to", "direction": "d2h"}, "torch.to goes h2d; a direction is for raw routes"),
     ],
 )
 def test_invalid_arguments_are_refused_before_any_measurement(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(pyxfer.UsageError) as refusal:
         pyxfer.explain(**{"route": "raw.pinned-async", **QUICK, **arguments})
     assert words in str(refusal.value)
-
-
-def test_a_direction_other_than_the_routes_is_refused() -> None:
-    with pytest.raises(pyxfer.UsageError, match=r"torch\.to goes h2d; a direction is for raw routes, which have both"):
-        pyxfer.explain("torch.to", direction="d2h", **QUICK)
 
 
 def test_a_route_of_images_needs_whole_images() -> None:

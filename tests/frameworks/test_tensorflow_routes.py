@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from route_checks import HostPlace, Seen, verify
 
-from pyxfer._frameworks import tensorflow_tensors as tensors
+from pyxfer._frameworks import tensorflow as tensors
 from pyxfer._frameworks.base import IMAGE_BYTES, Route, Transfer
-from pyxfer._frameworks.context import HostArena, RouteContext, as_array
+from pyxfer._frameworks.context import HostArena, RouteContext
 from pyxfer._frameworks.tensorflow import COMPATIBLE, FRAMEWORK, start
 from pyxfer.errors import MeasurementError, RefusedError
 
@@ -32,16 +33,6 @@ KDL_CPU = 1
 of_copy = pytest.mark.parametrize("name", [name for name, route in ROUTES.items() if route.direction in {"h2d", "d2h"}])
 of_images = pytest.mark.parametrize("name", [name for name, route in ROUTES.items() if route.image_batch])
 of_ingest = pytest.mark.parametrize("name", [name for name, route in ROUTES.items() if route.direction == "ingest"])
-
-
-class OpenPlace(RouteContext):
-    """A place whose device memory is ordinary memory, read and written as such."""
-
-    def fetch(self, address: int, nbytes: int) -> NDArray[np.uint8]:
-        return np.array(as_array(address, nbytes))
-
-    def store(self, address: int, data: NDArray[Any]) -> None:
-        as_array(address, data.nbytes)[:] = data
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +63,7 @@ def arena(engine: Engine) -> Iterator[HostArena]:
 def place_of(engine: Engine, arena: HostArena) -> Iterator[Any]:
     """Make a place for a size."""
     copier = engine.Copier(0, 1, 30.0)
-    yield lambda nbytes=NBYTES: OpenPlace(nbytes, 0, arena, copier, engine)
+    yield lambda nbytes=NBYTES: HostPlace(nbytes, 0, arena, copier, engine)
     copier.close()
 
 
@@ -89,19 +80,13 @@ def set_up(route: Route, context: RouteContext) -> Transfer:
     return route.copy(context)
 
 
-def check_twice(transfer: Transfer, context: RouteContext) -> None:
+def check_twice(transfer: Transfer, context: RouteContext, engine: Engine) -> Seen:
     """Send other bytes the second time, so that a cached result is wrong."""
     for seed in (1, 2):
-        data = np.random.default_rng(seed).integers(0, 256, context.nbytes, np.uint8)
-        with context.holding(data):
-            transfer.write(data)
-            transfer.refresh()
-            transfer.run()
-            arrived, expected = transfer.arrived(), transfer.expected(data)
-        assert (arrived.dtype, arrived.size) == (expected.dtype, expected.size)
-        np.testing.assert_array_equal(arrived.reshape(-1), expected.reshape(-1))
-        transfer.release()
+        seen = verify(transfer, context, engine, seed)
+        assert seen.right
         assert transfer.result is None
+    return seen
 
 
 def test_an_unknown_setting_is_refused_with_the_known_one() -> None:
@@ -160,51 +145,27 @@ def test_the_setting_is_refused_after_tensorflows_first_operation(tf: Any) -> No
 
 @of_ingest
 @pytest.mark.usefixtures("tf")
-def test_ingested_bytes_equal_the_array(name: str, place_of: Any) -> None:
+def test_an_ingest_route_aliases_or_copies_the_array_as_described(name: str, place_of: Any, engine: Engine) -> None:
     context = place_of()
-    transfer = set_up(ROUTES[name], context)
-    check_twice(transfer, context)
-    transfer.refresh()
-    transfer.run()
-    assert transfer.where() == "cpu"
-
-
-@of_ingest
-@pytest.mark.usefixtures("tf")
-def test_ingest_routes_without_copies_alias_the_source(name: str, place_of: Any) -> None:
-    transfer: Any = set_up(ROUTES[name], place_of())
-    transfer.refresh()
-    transfer.run()
-    aliased = transfer.arrived().ctypes.data == transfer.source.ctypes.data
-    assert aliased == (ROUTES[name].host_copies == 0)
+    seen = check_twice(set_up(ROUTES[name], context), context, engine)
+    assert (seen.where, seen.lent) == ("cpu", ROUTES[name].host_copies == 0)
 
 
 @of_copy
 @pytest.mark.usefixtures("second_cpu")
-def test_a_route_delivers_what_was_written_and_nothing_older(name: str, place_of: Any) -> None:
+def test_a_route_delivers_what_was_written_and_nothing_older(name: str, place_of: Any, engine: Engine) -> None:
     context = place_of()
-    check_twice(set_up(ROUTES[name], context), context)
+    check_twice(set_up(ROUTES[name], context), context, engine)
 
 
 @of_images
 @pytest.mark.usefixtures("second_cpu")
-def test_a_route_for_images_reads_the_first_row_back(name: str, place_of: Any) -> None:
+def test_a_route_for_images_reads_the_first_row_back(name: str, place_of: Any, engine: Engine) -> None:
     context = place_of(2 * IMAGE_BYTES)
     make = ROUTES[name].image_batch
     assert make is not None
-    transfer = make(context)
-    check_twice(transfer, context)
-    transfer.refresh()
-    transfer.run()
-    assert transfer.result.shape == (256, 3)
-
-
-@pytest.mark.usefixtures("second_cpu")
-def test_a_result_that_stayed_on_the_cpu_is_reported_there(place_of: Any) -> None:
-    transfer = set_up(ROUTES["tf.dlpack-pageable"], place_of())
-    transfer.refresh()
-    transfer.run()
-    assert transfer.where() == "cpu"
+    seen = check_twice(make(context), context, engine)
+    assert (seen.arrived.shape, seen.where) == ((256, 3), "cpu")
 
 
 @pytest.mark.usefixtures("tf")
@@ -262,44 +223,6 @@ def test_a_size_of_partial_images_is_refused(name: str, place_of: Any) -> None:
 def test_a_size_that_does_not_divide_into_aligned_rows_is_refused(nbytes: int, place_of: Any) -> None:
     with pytest.raises(RefusedError, match=rf"{nbytes} bytes are not a multiple of 8 x 64 = 512$"):
         set_up(ROUTES["tf.data-prefetch"], place_of(nbytes))
-
-
-def aligned(shape: tuple[int, ...], offset: int = 0) -> NDArray[np.uint8]:
-    """An array that starts `offset` bytes after a multiple of 64."""
-    nbytes = int(np.prod(shape))
-    memory = np.zeros(nbytes + 128, np.uint8)
-    begin = -memory.ctypes.data % 64 + offset
-    return memory[begin : begin + nbytes].reshape(shape)
-
-
-def read_only() -> NDArray[np.uint8]:
-    array = aligned((64,))
-    array.flags.writeable = False
-    return array
-
-
-@pytest.mark.parametrize(
-    ("array", "why"),
-    [
-        (aligned((0,)), "the array is empty"),
-        (aligned((128,))[::2], "not contiguous in C order"),
-        (np.asfortranarray(aligned((8, 8))), "not contiguous in C order"),
-        (read_only(), "the array is read-only"),
-        (aligned((64,), 16), "starts 16 bytes after a multiple of 64, and TensorFlow aborts on unaligned host memory"),
-    ],
-    ids=["empty", "strided", "fortran", "read-only", "unaligned"],
-)
-def test_memory_that_tensorflow_cannot_use_in_place_is_refused_before_it_is_tried(
-    array: NDArray[np.uint8], why: str
-) -> None:
-    with pytest.raises(RefusedError, match=f"^TensorFlow cannot use this memory in place: .*{why}"):
-        tensors.check_alias(array)
-
-
-def test_aligned_memory_is_used_in_place(tf: Any) -> None:
-    array = tensors.check_alias(aligned((4, 64)))
-    tensor = tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-    assert tensors.view_tensor(tensor).ctypes.data == array.ctypes.data
 
 
 @pytest.mark.parametrize("name", ["tf.rawop", "tf.cpu-op", "tf.dlpack-pageable", "tf.dlpack-pinned"])

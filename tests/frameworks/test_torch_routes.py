@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from route_checks import HostPlace, a_place
+from route_checks import a_place
 
 from pyxfer._frameworks import torch as torch_transfers
 from pyxfer._frameworks.torch import FRAMEWORK
@@ -20,12 +18,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 NBYTES = 64 << 10
-
-
-@pytest.fixture
-def context(engine: Engine) -> Iterator[RouteContext]:
-    with a_place(engine, NBYTES, HostPlace) as made:
-        yield made
 
 
 def on_cpu(transfer: torch_transfers.TorchTransfer) -> torch_transfers.TorchTransfer:
@@ -88,11 +80,6 @@ def test_an_epoch_has_as_many_batches_as_its_transfer_declares(context: RouteCon
     [
         (torch_transfers.ChannelsLast, 6000, "give multiples of 4096"),
         (torch_transfers.LoaderPinned, 4097, "give multiples of 8"),
-        (
-            partial(torch_transfers.Images, sending=torch_transfers.To),
-            65536,
-            "65536 bytes are not a whole number of images",
-        ),
     ],
 )
 def test_a_size_that_does_not_divide_is_refused(make: Any, nbytes: int, why: str, engine: Engine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fleet.clusters import is_running
 from frameworks.conftest import children
 from marks import slow
 
 from pyxfer._frameworks import process
-from pyxfer._frameworks.messages import Doing, Task
+from pyxfer._frameworks.messages import Doing, Mark, Marker, Task
 from pyxfer._frameworks.process import IN_WORKER, LOG_LINES, Outcome, Patience, Supervisor
 
 TASK = Task("torch", "torch", "", ("torch.to",), (), "0", "copy", (4096,), 0.005, 1.0, 1)
@@ -26,7 +28,7 @@ import os, signal, subprocess, time
 from multiprocessing.connection import Connection
 from pyxfer._document.machines import Fact
 from pyxfer._frameworks.messages import Marker
-from pyxfer._frameworks.messages import Doing, Failed, Finished, Hello, Refused, Remark, Rows, pack, unpack_order
+from pyxfer._frameworks.messages import Doing, Failed, Finished, Hello, Refused, Remark, Rows, Stop, pack, unpack_order
 pipe, marker = Connection(int(sys.argv[1])), Marker(int(sys.argv[2]))
 task = unpack_order(pipe.recv_bytes())
 def send(message):
@@ -47,12 +49,6 @@ def supervise(monkeypatch: pytest.MonkeyPatch) -> Supervise:
         return Supervisor(TASK, environment, patience or Patience(20.0, 20.0), on_doing, lambda _: None).run()
 
     return run
-
-
-def test_a_silent_worker_has_an_empty_log_and_a_reason(supervise: Supervise) -> None:
-    outcome = supervise("")
-    assert (outcome.ended, outcome.log, outcome.hello) == ("crashed", (), None)
-    assert outcome.reason == "it ended by itself with exit code 0, while it started"
 
 
 @pytest.mark.parametrize(
@@ -87,28 +83,21 @@ def test_the_reason_names_the_step_under_way(supervise: Supervise, phase: str, w
     assert outcome.reason == f"it ended by itself with exit code 9, while torch.to at 4 KiB was {words}"
 
 
-def test_the_reason_does_not_name_a_finished_step(supervise: Supervise) -> None:
-    outcome = supervise(f'{HELLO}marker.set("torch.to", 4096, "timed")\nmarker.clear()\nos._exit(9)')
-    assert outcome.reason == "it ended by itself with exit code 9"
-    assert outcome.guilty is None
-
-
-def test_the_last_lines_of_a_long_log_are_kept(supervise: Supervise) -> None:
-    outcome = supervise('for number in range(100_000):\n    print("line", number)\n')
-    assert outcome.log == tuple(f"line {number}" for number in range(100_000 - LOG_LINES, 100_000))
-
-
-def test_empty_lines_of_the_log_are_dropped(supervise: Supervise) -> None:
-    assert supervise('print("first", "\\n" * 1000, "last")').log == ("first", " last")
-
-
-def test_the_log_has_both_streams_in_order(supervise: Supervise) -> None:
-    script = 'import sys\nprint("one")\nprint("two", file=sys.stderr)\nprint("three")\n'
-    assert supervise(script).log == ("one", "two", "three")
-
-
-def test_invalid_utf8_in_the_log_is_replaced(supervise: Supervise) -> None:
-    assert supervise('import os\nos.write(1, b"\\xff\\xfe then\\n")').log == ("\ufffd\ufffd then",)
+@pytest.mark.parametrize(
+    ("script", "log"),
+    [
+        ("", ()),
+        ("for number in range(100_000): print(number)", tuple(map(str, range(100_000 - LOG_LINES, 100_000)))),
+        ('print("first", "\\n" * 1000, "last")', ("first", " last")),
+        ('import sys\nprint("one")\nprint("two", file=sys.stderr)\nprint("three")', ("one", "two", "three")),
+        ('import os\nos.write(1, b"\\xff\\xfe then\\n")', ("\ufffd\ufffd then",)),
+    ],
+    ids=["nothing", "long", "empty lines", "both streams", "invalid UTF-8"],
+)
+def test_the_log_has_the_last_lines_of_both_streams(supervise: Supervise, script: str, log: tuple[str, ...]) -> None:
+    outcome = supervise(script)
+    assert (outcome.ended, outcome.log, outcome.hello) == ("crashed", log, None)
+    assert outcome.reason == "it ended by itself with exit code 0, while it started"
 
 
 def test_the_log_of_a_crash_has_the_last_output_and_the_python_stack(supervise: Supervise) -> None:
@@ -165,6 +154,29 @@ def test_the_last_message_decides_how_the_worker_ended(
     assert [remark.text for remark in outcome.remarks] == (["left over"] if ended == "complete" else [])
 
 
+def test_a_message_that_cannot_be_read_ends_the_worker(supervise: Supervise) -> None:
+    outcome = supervise(f"{HELLO}pipe.send_bytes(pack(Stop()))")
+    assert outcome.ended == "failed"
+    assert (outcome.reason or "").startswith("it sent an invalid message: ")
+
+
+@pytest.mark.parametrize(
+    ("steps", "read"),
+    [
+        ([("tf.data-prefetch-compatible", 1 << 30, "verified"), ("jax.x", 1, "timed")], Mark("jax.x", 1, "timed")),
+        ([("torch.to", 4096, "timed"), None], None),
+        ([("mine." + "x" * 1000, 4096, "timed")], None),
+    ],
+    ids=["a shorter one", "cleared", "too long"],
+)
+def test_the_last_step_is_read_through_another_handle(steps: list[Any], read: Mark | None) -> None:
+    with contextlib.closing(Marker()) as marker:
+        for step in steps:
+            other = Marker(marker.handle)
+            other.clear() if step is None else other.set(*step)
+        assert marker.read() == read
+
+
 def test_the_users_environment_overrides_the_frameworks(supervise: Supervise, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
@@ -190,13 +202,6 @@ def wait_for_the_end(pid: int) -> None:
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
     raise AssertionError("a process goes on without the one that it works for")
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 TESTS = Path(__file__).resolve().parent.parent

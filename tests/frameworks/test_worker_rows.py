@@ -1,4 +1,4 @@
-"""The rows of one worker, and their shares of its ceiling."""
+"""What rows of routes have beyond those of raw copies, which tests/ceiling/test_rows.py has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from measure.fakes import Clock, Timed
 from samples import make_link
 
 from pyxfer._ceiling.rows import Assembler, Ceilings, Item
-from pyxfer._document.machines import Fact, Link, Side, unknown
+from pyxfer._document.machines import Fact, Side
 from pyxfer._document.runs import Measurement, Trial, Workload
 from pyxfer._frameworks.base import HOST_COPY, IMAGE_BYTES, Route
 from pyxfer._frameworks.bench import ALIASED, MAX_ROUNDS, host_ceilings, route_head
@@ -34,11 +34,8 @@ def make_route(**overrides: Any) -> Route:
     return own_routes.make_route("mine.loader", own_routes.Copied, **words)
 
 
-def trials_of(seconds: Sequence[float], *, first_round: int = 0, invalid: str | None = None) -> list[Trial]:
-    return [
-        Trial(first_round + index, each, each / 10, each, invalid=invalid, faults=0.0)
-        for index, each in enumerate(seconds)
-    ]
+def trials_of(seconds: Sequence[float]) -> list[Trial]:
+    return [Trial(index, each, each / 10, each, faults=0.0) for index, each in enumerate(seconds)]
 
 
 def found_of(route: Route, trials: Sequence[Trial] | None = None, **overrides: Any) -> Item[Route]:
@@ -49,16 +46,10 @@ def found_of(route: Route, trials: Sequence[Trial] | None = None, **overrides: A
     return Item(route_head(route, task()), overrides.pop("nbytes", NBYTES), series=series, **{**FAITHFUL, **overrides})
 
 
-def ceilings_of(trials: Sequence[Trial], side: Any = "h2d") -> Ceilings:
-    return {(side, side, NBYTES): trials}
-
-
-def assembled(
-    found: Item[Route], ceilings: Ceilings | None = None, *, link: Link | None = None, workload: Workload = "copy"
-) -> Measurement:
-    above = ceilings_of(trials_of([CEILING_S] * 10)) if ceilings is None else ceilings
+def assembled(found: Item[Route], ceilings: Ceilings | None = None, workload: Workload = "copy") -> Measurement:
+    above: Ceilings = {("h2d", "h2d", NBYTES): trials_of([CEILING_S] * 10)} if ceilings is None else ceilings
     found.head = route_head(found.head.source, task(workload))
-    return Assembler(link or make_link(), 0.005, 7.0, most_trials=MAX_ROUNDS).measurements([found], above)[0]
+    return Assembler(make_link(), 0.005, 7.0, most_trials=MAX_ROUNDS).measurements([found], above)[0]
 
 
 def test_a_row_names_its_route_and_its_worker() -> None:
@@ -71,32 +62,7 @@ def test_a_row_names_its_route_and_its_worker() -> None:
     assert row.dispatch_s == pytest.approx(80e-6)
     assert row.wall_s == pytest.approx(800e-6)
     assert row.first_s == Fact(1e-3)
-
-
-def test_the_share_of_the_ceiling_is_computed_within_rounds() -> None:
-    # The machine slows down to a third in the middle; the route takes twice the ceiling's time all along.
-    drift = [CEILING_S * (3 if 10 <= index < 20 else 1) for index in range(30)]
-    row = assembled(found_of(make_route(), trials_of([2 * each for each in drift])), ceilings_of(trials_of(drift)))
-    assert row.ceiling_share.value is not None
-    assert row.ceiling_share.value.value == pytest.approx(0.5)
-    assert row.ceiling_share.value.low == pytest.approx(0.5)
-
-
-def test_rounds_without_a_valid_trial_of_the_ceiling_do_not_count_for_the_share() -> None:
-    spoiled = [*trials_of([CEILING_S] * 10), *trials_of([CEILING_S / 100] * 10, first_round=10, invalid="late")]
-    row = assembled(found_of(make_route(), trials_of([800e-6] * 20)), ceilings_of(spoiled))
     assert row.of_ceiling == pytest.approx(0.5)
-
-
-def test_without_a_round_in_common_there_is_no_share() -> None:
-    row = assembled(found_of(make_route()), ceilings_of(trials_of([CEILING_S] * 10, first_round=50)))
-    assert row.ceiling_share == unknown("no round has a valid trial of this and of the ceiling")
-    assert row.gbps is not None
-
-
-def test_the_ceiling_of_another_size_does_not_count() -> None:
-    row = assembled(found_of(make_route(), nbytes=MIB))
-    assert row.of_ceiling is None
 
 
 def test_the_ceiling_of_ingest_is_one_host_copy() -> None:
@@ -120,37 +86,15 @@ def test_a_conversion_on_the_host_is_a_remark_with_its_factor() -> None:
     assert row.gbps == pytest.approx(NBYTES / 800e-6 / 1e9)
 
 
-def test_wrong_contents_have_a_time_and_no_bandwidth() -> None:
-    row = assembled(found_of(make_route(), verified=Fact(False)))
-    assert row.verified == Fact(False)
-    assert row.rate.reason == "what arrived was not what was sent, so no bandwidth is given"
-    assert (row.of_ceiling, row.of_peak) == (None, None)
-
-
 def test_a_result_in_the_arrays_own_memory_has_a_time_and_no_bandwidth() -> None:
     row = assembled(found_of(make_route(direction="ingest"), trials_of([1e-6] * 10), no_rate=ALIASED))
     assert row.elapsed_s == pytest.approx(1e-6)
     assert row.rate.reason == row.ceiling_share.reason == ALIASED
 
 
-def test_a_bandwidth_above_the_links_peak_is_rejected() -> None:
-    row = assembled(found_of(make_route(), trials_of([100e-6] * 10)))
-    assert row.gbps is None
-    assert "would be above the link's peak of 58.4" in (row.rate.reason or "")
-    assert (row.of_ceiling, row.of_peak) == (None, None)
-    assert len(row.trials) == 10
-
-
 def test_ingest_may_be_faster_than_the_link() -> None:
     row = assembled(found_of(make_route(direction="ingest"), trials_of([100e-6] * 10)))
     assert row.gbps == pytest.approx(167.8, rel=1e-3)
-
-
-def test_an_unavailable_route_has_the_reason_in_every_figure() -> None:
-    why = "not available in Mine 2.0: it has moved"
-    row = assembled(Item(route_head(make_route(), task()), NBYTES, unavailable=why))
-    assert {row.rate.reason, row.verified.reason, row.first_s.reason, row.ceiling_share.reason} == {why}
-    assert (row.summary, row.trials, row.remarks) == (None, (), ())
 
 
 def test_an_unmeasured_route_has_a_reason() -> None:
@@ -160,27 +104,11 @@ def test_an_unmeasured_route_has_a_reason() -> None:
     assert row.first_s.reason == "the run ended before its first call"
 
 
-def test_a_route_that_fails_later_keeps_its_figures_with_a_remark() -> None:
-    found = found_of(make_route())
-    assert found.series is not None
-    found.series.failure = "RuntimeError: CUDA out of memory"
-    row = assembled(found)
-    assert row.gbps is not None
-    assert [remark.text for remark in row.remarks] == ["it ended early: RuntimeError: CUDA out of memory"]
-
-
 def test_a_route_that_fails_before_its_first_trial_says_why() -> None:
     found = found_of(make_route(), [])
     assert found.series is not None
     found.series.failure = "RuntimeError: CUDA out of memory"
     assert assembled(found).rate.reason == "RuntimeError: CUDA out of memory"
-
-
-def test_invalid_trials_are_left_out_with_a_remark() -> None:
-    mixed = [*trials_of([800e-6] * 10), *trials_of([1e-9] * 10, first_round=10, invalid="a time too short")]
-    row = assembled(found_of(make_route(), mixed))
-    assert row.gbps == pytest.approx(NBYTES / 800e-6 / 1e9)
-    assert [remark.text for remark in row.remarks] == ["50.0 % of the trials were not used: a time too short"]
 
 
 def test_a_row_of_image_batch_has_its_number_of_images() -> None:

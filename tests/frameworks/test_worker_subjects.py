@@ -10,23 +10,12 @@ import pytest
 from frameworks import own_routes
 
 import pyxfer
-from pyxfer._frameworks.context import HostArena, RouteContext
+from pyxfer._frameworks.context import RouteContext
 from pyxfer._frameworks.messages import Marker
 from pyxfer._frameworks.subjects import FEWEST_CALLS, MAX_CALLS, RouteSubject, describe_error
-from pyxfer.errors import MeasurementError
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
-
-NBYTES = 64 << 10
-
-
-@pytest.fixture
-def context(engine: Engine) -> Iterator[RouteContext]:
-    copier, arena = engine.Copier(0, 1, 30.0), HostArena(engine, 0, NBYTES, 0)
-    yield RouteContext(NBYTES, 0, arena, copier, engine)
-    arena.close()
-    copier.close()
 
 
 @pytest.fixture
@@ -93,45 +82,20 @@ def test_the_first_call_is_timed_separately(make: Any) -> None:
     assert subject.warm() >= 0.02
 
 
-def test_an_exception_of_a_framework_becomes_a_measurement_error(make: Any) -> None:
-    subject, transfer = make(own_routes.Raising)
-    transfer.runs = 100
-    with pytest.raises(MeasurementError, match=r"^RuntimeError: CUDA out of memory\. Tried to allocate 2\.00 GiB\.$"):
-        subject.trial(0)
-    assert transfer.result is None
-
-
-def test_the_result_is_dropped_after_every_trial(make: Any) -> None:
+def test_nothing_is_marked_or_kept_between_trials(make: Any, marker: Marker) -> None:
     subject, transfer = make(own_routes.Copied)
-    subject.trial(0)
-    assert transfer.result is None
-
-
-def test_page_faults_are_counted_per_transfer(make: Any) -> None:
-    subject, _ = make(own_routes.Copied)
-    faults = subject.trial(0)["ingest"].faults
-    assert faults is not None
-    assert faults >= 0
-
-
-def test_an_alias_has_no_anchor(make: Any) -> None:
-    subject, _ = make(own_routes.Aliased)
-    verified, aliased = subject.verify(1)
-    assert (verified.value, aliased, subject.anchor) == (True, True, None)
-
-
-def test_verification_detects_a_cache(make: Any) -> None:
-    subject, _ = make(own_routes.Cached)
-    verified, aliased = subject.verify(1)
-    assert (verified.value, aliased) == (False, False)
-
-
-def test_nothing_is_marked_between_trials(make: Any, marker: Marker) -> None:
-    subject, _ = make(own_routes.Copied)
     subject.warm()
     subject.verify(1)
     subject.trial(0)
-    assert marker.read() is None
+    assert (marker.read(), transfer.result) == (None, None)
+
+
+@pytest.mark.parametrize(("kind", "found"), [(own_routes.Aliased, (True, True)), (own_routes.Cached, (False, False))])
+def test_verification_detects_an_alias_and_a_cache(make: Any, kind: Any, found: tuple[bool, bool]) -> None:
+    subject, _ = make(kind)
+    verified, aliased = subject.verify(1)
+    assert (verified.value, aliased) == found
+    assert (subject.anchor is None) == aliased
 
 
 @pytest.mark.parametrize(

@@ -41,11 +41,11 @@ class Worked:
 def work(engine: Engine) -> Work:
     """Measure one route on the host runtime as if that were a GPU."""
 
-    def run(make: Make, *, trace: bool = True, cancelled: bool = False, **words: Any) -> Worked:
+    def run(make: Make, *, nbytes: int = NBYTES, trace: bool = True, cancelled: bool = False, **words: Any) -> Worked:
         route = crossing.make_route("mine.x", make, **words)
         task = Task(
             *("mine", "mine", "", ("mine.x",), (), "host", "copy"),
-            sizes=(NBYTES,),
+            sizes=(nbytes,),
             precision=0.05,
             budget_s=0.1,
             seed=1,
@@ -94,6 +94,8 @@ def test_the_parts_of_a_breakdown_sum_to_the_trial(work: Work) -> None:
     assert breakdown.switches >= 1  # the sleep
 
 
+# Whether less goes past the ring depends on how long its threads have slept.
+RING_BYTES = 4 << 20
 THROUGH_RING = {"memory": "pageable", "dma": "pinned", "host_copies": 1, "staged": True}
 
 
@@ -107,11 +109,11 @@ THROUGH_RING = {"memory": "pageable", "dma": "pinned", "host_copies": 1, "staged
     ids=["upload", "download", "download-into"],
 )
 def test_routes_through_the_ring_use_pinned_memory_and_show_staging(work: Work, make: Make, direction: str) -> None:
-    row = work(make, direction=direction, **THROUGH_RING).row()
+    row = work(make, nbytes=RING_BYTES, direction=direction, **THROUGH_RING).row()
     assert (row.verified.value, row.rate.reason) == (True, None)
     dma, breakdown = row.dma.value, row.breakdown.value
     assert dma is not None
-    assert (dma.nbytes, dma.source) == (NBYTES, "pinned")
+    assert (dma.nbytes, dma.source) == (RING_BYTES, "pinned")
     assert "wrong-memory" not in {each.code for each in row.remarks}
     assert breakdown is not None
     assert breakdown.seconds("staging") > 0
@@ -120,7 +122,7 @@ def test_routes_through_the_ring_use_pinned_memory_and_show_staging(work: Work, 
 
 def test_an_uploader_that_cannot_be_released_is_a_remark(work: Work) -> None:
     testing.fail("cudaFreeHost", 2, 1)
-    worked = work(crossing.Uploaded, **THROUGH_RING)
+    worked = work(crossing.Uploaded, nbytes=RING_BYTES, **THROUGH_RING)
     assert worked.row().gbps is not None
     assert [each.code for each in worked.remarks] == ["cleanup"]
 
@@ -144,13 +146,7 @@ def test_a_large_route_that_sends_nothing_again_is_found_by_its_bytes_alone(
     row = work(crossing.Mirrored).row()
     assert (row.gbps, row.verified.value) == (None, True)
     assert row.rate.reason == "elided: nothing crossed the link instead of 1 MiB"
-
-
-def test_only_contents_of_traced_trials_that_are_checked_can_be_wrong(
-    work: Work, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rows, "BOTH_CONTENTS_BYTES", NBYTES - 1)
-    assert work(crossing.WrongTraced).row().verified.value is True
+    assert work(crossing.WrongTraced).row().verified.value is True  # contents of traced trials are not checked
 
 
 def test_a_conversion_is_distinguished_from_unsent_bytes(work: Work) -> None:
@@ -159,10 +155,10 @@ def test_a_conversion_is_distinguished_from_unsent_bytes(work: Work) -> None:
     assert row.rate.reason == (
         "elided: only 512 KiB of 1 MiB crossed the link: a conversion on the host halved it before the copy"
     )
-
-
-def test_a_declared_route_may_send_fewer_bytes(work: Work) -> None:
     assert work(crossing.Halved, inflation=0.5).row().gbps is not None
+    cached = work(crossing.Cached).row().rate.reason or ""
+    assert cached.startswith("elided: in ")
+    assert cached.endswith("traced trials only 256 KiB of 1 MiB crossed the link")
 
 
 def test_too_many_bytes_are_a_remark_with_the_measured_factor(work: Work) -> None:
@@ -234,7 +230,7 @@ def test_without_a_tracer_every_row_has_its_figures_and_the_reason(
 def test_nothing_is_traced_without_tracing(work: Work) -> None:
     worked = work(crossing.Stored, trace=False)
     assert [each.reason for each in worked.tracers] == ["tracing was left out"]
-    assert worked.row().dma.reason == "tracing was left out"
+    assert worked.row().dma.reason == worked.row().breakdown.reason == "tracing was left out"
     assert "tracing" not in {each.phase for each in worked.sent if isinstance(each, Doing)}
 
 
@@ -276,13 +272,6 @@ def test_drifting_clocks_give_no_breakdown(work: Work) -> None:
     row = work(crossing.Slowly).row()
     assert row.dma.value is not None
     assert "the clocks of host and device disagree: they moved by" in (row.breakdown.reason or "")
-
-
-def test_a_partial_cache_is_not_a_conversion(work: Work) -> None:
-    row = work(crossing.Cached).row()
-    assert row.rate.reason is not None
-    assert row.rate.reason.startswith("elided: in ")
-    assert row.rate.reason.endswith("traced trials only 256 KiB of 1 MiB crossed the link")
 
 
 def test_cancelling_while_tracing_keeps_all_timed_trials(work: Work) -> None:

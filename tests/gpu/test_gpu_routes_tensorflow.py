@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyxfer._frameworks import tensorflow_tensors as tensors
+from pyxfer._frameworks import tensorflow as tensors
 from pyxfer._frameworks.base import IMAGE_BYTES, Route, Transfer
 from pyxfer._frameworks.context import HostArena, RouteContext
 from pyxfer._frameworks.tensorflow import COMPATIBLE, FRAMEWORK, start

@@ -26,33 +26,27 @@ def refusal(selector: str | int) -> str:
     return str(caught.value)
 
 
-def test_devices_are_listed_in_the_order_of_cuda() -> None:
-    devices = list_devices(TWO, nvml=nvml())
-    assert [(device.index, device.name, device.pci.value) for device in devices] == [
-        (0, "NVIDIA H200", GPU),
-        (1, "NVIDIA L4", "0000:af:00.0"),
+def test_devices_are_in_the_order_of_cuda_with_the_facts_that_nvml_has_of_their_uuids() -> None:
+    handles = {UUID: "a", SECOND_UUID: "b"}
+    library = nvml(nvmlDeviceGetHandleByUUID=handles, nvmlDeviceGetMigMode={"a": [0, 0], "b": [1, 1]})
+    devices = list_devices(TWO, nvml=library)
+    assert [(device.index, device.name, device.pci.value, device.mig.value) for device in devices] == [
+        (0, "NVIDIA H200", GPU, False),
+        (1, "NVIDIA L4", "0000:af:00.0", True),
     ]
 
 
-@pytest.mark.parametrize("selector", [1, "1", " 1 ", "cuda:1", "CUDA:1"])
-def test_device_is_found_by_index(selector: str | int) -> None:
-    assert find(selector) == 1
-
-
-def test_cuda_without_a_number_is_the_first_device() -> None:
-    assert find("cuda") == 0
-
-
 @pytest.mark.parametrize(
-    "selector", [SECOND_UUID, SECOND_UUID.upper(), SECOND_UUID[4:], "GPU-8d1f9", "8d1f9", "MIG-8d1f9"]
+    "selector",
+    [
+        *(1, "1", " 1 ", "cuda:1", "CUDA:1"),
+        *(SECOND_UUID, SECOND_UUID.upper(), SECOND_UUID[4:], "GPU-8d1f9", "8d1f9", "MIG-8d1f9"),
+        *("0000:af:00.0", "00000000:AF:00.0", "af:00", "AF:00.0"),
+    ],
 )
-def test_device_is_found_by_uuid_or_its_beginning(selector: str) -> None:
+def test_device_is_found_by_index_uuid_or_its_beginning_or_pci_address(selector: str | int) -> None:
     assert find(selector) == 1
-
-
-@pytest.mark.parametrize("selector", ["0000:af:00.0", "00000000:AF:00.0", "af:00", "AF:00.0"])
-def test_device_is_found_by_pci_address(selector: str) -> None:
-    assert find(selector) == 1
+    assert find("cuda") == 0
 
 
 @pytest.mark.parametrize(
@@ -84,17 +78,6 @@ def test_ambiguous_uuid_is_refused_with_its_matches() -> None:
         assert words in refusal("GPU-8d1f")
 
 
-def test_facts_of_nvml_are_matched_by_uuid() -> None:
-    first, second = list_devices(
-        TWO,
-        nvml=nvml(
-            nvmlDeviceGetHandleByUUID={UUID: "a", SECOND_UUID: "b"},
-            nvmlDeviceGetMigMode={"a": [0, 0], "b": [1, 1]},
-        ),
-    )
-    assert (first.mig.value, second.mig.value) == (False, True)
-
-
 def test_missing_pci_address_and_uuid_have_reasons() -> None:
     (device,) = list_devices(FakeEngine([Properties(pci=None, uuid="")]), nvml=nvml())
     assert "PCI address" in (device.pci.reason or "")
@@ -120,7 +103,7 @@ def test_no_gpu_is_available_without_a_driver_or_device(as_gpu: Engine, code: in
 
 
 def test_without_a_gpu_the_only_device_is_host_memory(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyxfer._machine.api.choose", lambda: native.choose("host"))
+    monkeypatch.setattr("pyxfer._machine.devices.choose", lambda: native.choose("host"))
     (device,) = pyxfer.devices()
     assert device.runtime == "host"
     assert device.pci.reason == device.name

@@ -33,17 +33,9 @@ from pyxfer._machine.environment import (
 )
 from pyxfer._machine.nvml import Nvml
 
-FIRST_NAMESPACE = "pid:[4026531836]"
-
 
 def read(root: Path, library: Nvml | None = None) -> Environment:
     return read_environment(FakeEngine(), gpu(), root=root, nvml=library or nvml())
-
-
-def put_namespace(root: Path, name: str) -> None:
-    link = root / "proc/self/ns/pid"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(name)
 
 
 def test_environment_of_this_machine_matches_python() -> None:
@@ -76,21 +68,26 @@ def test_driver_is_read_from_the_kernel_module_if_nvml_is_missing(tmp_path: Path
     assert read(tmp_path, without_nvml()).driver.value == "580.159.03"
 
 
-def test_other_gpu_processes_exclude_this_one(tmp_path: Path) -> None:
-    put_namespace(tmp_path, FIRST_NAMESPACE)
-    library = nvml(nvmlDeviceGetComputeRunningProcesses=processes(os.getpid(), 77))
-    assert read(tmp_path, library).other_gpu_processes.value == (77,)
-
-
-def test_other_gpu_processes_are_unknown_in_a_container_with_processes(tmp_path: Path) -> None:
-    put_namespace(tmp_path, "pid:[4026532999]")
-    library = nvml(nvmlDeviceGetComputeRunningProcesses=processes(5, 77))
-    assert "2 processes" in (read(tmp_path, library).other_gpu_processes.reason or "")
-
-
-def test_other_gpu_processes_are_none_in_a_container_if_the_device_is_unused(tmp_path: Path) -> None:
-    put_namespace(tmp_path, "pid:[4026532999]")
-    assert read(tmp_path, nvml(nvmlDeviceGetComputeRunningProcesses=[])).other_gpu_processes.value == ()
+@pytest.mark.parametrize(
+    ("namespace", "pids", "others", "reason"),
+    [
+        ("pid:[4026531836]", [os.getpid(), 78, 77, 78], (77, 78), ""),
+        ("pid:[4026532999]", [5, 77], None, "2 processes"),
+        ("pid:[4026532999]", [], (), ""),
+        (None, [5], None, "1 processes"),
+    ],
+    ids=["on the machine", "in a container", "unused", "unknown"],
+)
+def test_other_gpu_processes_are_known_outside_of_containers(
+    tmp_path: Path, namespace: str | None, pids: list[int], others: tuple[int, ...] | None, reason: str
+) -> None:
+    if namespace is not None:
+        link = tmp_path / "proc/self/ns/pid"
+        link.parent.mkdir(parents=True)
+        link.symlink_to(namespace)
+    found = read(tmp_path, nvml(nvmlDeviceGetComputeRunningProcesses=processes(*pids))).other_gpu_processes
+    assert found.value == others
+    assert reason in (found.reason or "")
 
 
 @pytest.mark.parametrize(
@@ -119,20 +116,21 @@ def test_selected_huge_page_mode_is_read(tmp_path: Path) -> None:
     assert read(tmp_path).transparent_huge_pages.value == "madvise"
 
 
-def test_iommu_has_the_group_of_the_device_and_kernel_options(tmp_path: Path) -> None:
-    folder = make_path(tmp_path, Port(GPU))
-    write(tmp_path, sys__kernel__iommu_groups__12__type="identity\n", proc__cmdline="quiet iommu=pt intel_iommu=on\n")
+@pytest.mark.parametrize("kind", ["identity", "DMA", "DMA-FQ"])
+def test_translation_is_that_of_the_devices_group_beside_the_kernels_options(kind: str, tmp_path: Path) -> None:
+    folder = make_path(tmp_path, Port("0000:3a:00.0"), Port(GPU))
+    write(tmp_path, sys__kernel__iommu_groups__12__type=f"{kind}\n", proc__cmdline="quiet iommu=pt intel_iommu=on\n")
     (folder / "iommu_group").symlink_to(tmp_path / "sys/kernel/iommu_groups/12")
-    assert read(tmp_path).iommu.value == "group 12, identity; iommu=pt; intel_iommu=on"
+    assert read(tmp_path).iommu.value == f"group 12, {kind}; iommu=pt; intel_iommu=on"
+    assert read_translation(gpu(), tmp_path).value == kind
 
 
-def test_iommu_without_a_group_for_the_device_is_on(tmp_path: Path) -> None:
-    write(tmp_path, sys__kernel__iommu_groups__0__type="DMA\n")
+def test_translation_of_a_device_without_a_group_is_unknown_or_none(tmp_path: Path) -> None:
+    make_path(tmp_path, Port(GPU))
+    assert (read(tmp_path).iommu.value, read_translation(gpu(), tmp_path).value) == ("no groups", "none")
+    write(tmp_path, sys__kernel__iommu_groups__3__type="DMA\n")
     assert (read(tmp_path).iommu.value or "").startswith("on, ")
-
-
-def test_iommu_without_groups_has_none(tmp_path: Path) -> None:
-    assert read(tmp_path).iommu.value == "no groups"
+    assert GPU in (read_translation(gpu(), tmp_path).reason or "")
 
 
 def test_environment_of_the_host_runtime_has_no_gpu_facts() -> None:
@@ -141,26 +139,6 @@ def test_environment_of_the_host_runtime_has_no_gpu_facts() -> None:
     assert here.cuda_runtime == "12.9, host runtime"
     assert "host memory" in (here.gpu_clocks.reason or "")
     assert "host memory" in (here.other_gpu_processes.reason or "")
-
-
-@pytest.mark.parametrize("kind", ["identity", "DMA", "DMA-FQ"])
-def test_translation_is_the_type_of_the_devices_group(kind: str, tmp_path: Path) -> None:
-    folder = make_path(tmp_path, Port("0000:3a:00.0"), Port(GPU))
-    group = tmp_path / "sys/kernel/iommu_groups/17"
-    write(tmp_path, sys__kernel__iommu_groups__17__type=f"{kind}\n")
-    (folder / "iommu_group").symlink_to(group)
-    assert read_translation(gpu(), tmp_path).value == kind
-
-
-def test_translation_without_groups_is_none(tmp_path: Path) -> None:
-    make_path(tmp_path, Port(GPU))
-    assert read_translation(gpu(), tmp_path).value == "none"
-
-
-def test_translation_of_a_device_without_a_group_is_unknown(tmp_path: Path) -> None:
-    make_path(tmp_path, Port(GPU))
-    write(tmp_path, sys__kernel__iommu_groups__3__type="DMA\n")
-    assert GPU in (read_translation(gpu(), tmp_path).reason or "")
 
 
 DMI = "sys/class/dmi/id"

@@ -69,19 +69,19 @@ def unbound_reason(root: Path, node: Fact[int]) -> str:
     return placement.cpus.reason or ""
 
 
-def test_node_without_an_allowed_cpu_is_not_bound(tmp_path: Path) -> None:
-    nodes(tmp_path, node0=str(MINE[0]), node1="4000-4003")
-    assert "NUMA node 1 (4000-4003)" in unbound_reason(tmp_path, Fact(1))
-
-
-def test_node_without_cpus_is_not_bound(tmp_path: Path) -> None:
-    nodes(tmp_path, node0=str(MINE[0]), node1=str(MINE[-1]), node2="")
-    assert "NUMA node 2 has no CPUs" in unbound_reason(tmp_path, Fact(2))
-
-
-def test_the_only_node_with_cpus_is_not_bound(tmp_path: Path) -> None:
-    nodes(tmp_path, node0=str(MINE[0]), node1="")
-    assert "one NUMA node" in unbound_reason(tmp_path, Fact(0))
+@pytest.mark.parametrize(
+    ("cpulists", "node", "reason"),
+    [
+        ({"node0": str(MINE[0]), "node1": "4000-4003"}, 1, "NUMA node 1 (4000-4003)"),
+        ({"node0": str(MINE[0]), "node1": str(MINE[-1]), "node2": ""}, 2, "NUMA node 2 has no CPUs"),
+        ({"node0": str(MINE[0]), "node1": ""}, 0, "one NUMA node"),
+    ],
+)
+def test_a_node_that_gives_no_choice_is_not_bound(
+    cpulists: dict[str, str], node: int, reason: str, tmp_path: Path
+) -> None:
+    nodes(tmp_path, **cpulists)
+    assert reason in unbound_reason(tmp_path, Fact(node))
 
 
 def test_nodes_of_this_machine_have_its_cpus() -> None:
@@ -132,12 +132,8 @@ def test_unknown_node_of_the_device_has_both_reasons(tmp_path: Path) -> None:
 def test_the_farthest_node_has_the_largest_distance(tmp_path: Path) -> None:
     cpu = str(MINE[0])
     nodes(tmp_path, node0=cpu, node1=cpu, node2=cpu)
+    assert farthest_node(Fact(0), tmp_path).value == 2  # without distances: any other
     (tmp_path / "sys/devices/system/node/node0/distance").write_text("10 32 12\n")
-    assert farthest_node(Fact(0), tmp_path).value == 1
-
-
-def test_without_distances_another_node_is_chosen(tmp_path: Path) -> None:
-    nodes(tmp_path, node0=str(MINE[0]), node1=str(MINE[0]))
     assert farthest_node(Fact(0), tmp_path).value == 1
 
 

@@ -12,20 +12,41 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from machine.fake_host import GPU, NO_NVML, FakeBinding, NVMLError, gpu, nvml, nvml_link, processes, without_nvml
+from machine.fake_host import GPU, NO_NVML, FakeBinding, NVMLError, gpu, nvml, nvml_link, without_nvml
 from samples import make_environment
 
 from pyxfer._document.links import Counter
 from pyxfer._document.machines import Clocks, Fact, LinkState, unknown
-from pyxfer._machine import nvlink
+from pyxfer._machine import health, nvlink
 from pyxfer._machine import nvml as management
 from pyxfer._machine.nvml import IDLE, Nvml, throttled_by
 
+FIELDS = {
+    "NVLINK_SPEED_MBPS_COMMON": 90,
+    "PCIE_REPLAY_ROLLOVER_COUNTER": 95,
+    "NVLINK_THROUGHPUT_DATA_TX": 138,
+    "NVLINK_THROUGHPUT_DATA_RX": 139,
+    "C2C_LINK_COUNT": 170,
+    "C2C_LINK_GET_MAX_BW": 172,
+    "PCIE_COUNT_CORRECTABLE_ERRORS": 173,
+    "PCIE_COUNT_NON_FATAL_ERROR": 179,
+    "PCIE_COUNT_FATAL_ERROR": 180,
+    "PCIE_COUNT_TX_BYTES": 197,
+    "PCIE_COUNT_RX_BYTES": 198,
+    "NVLINK_COUNT_XMIT_BYTES": 202,
+    "NVLINK_COUNT_RCV_BYTES": 204,
+}
 
-def test_every_call_exists_in_the_binding() -> None:
-    names = set(re.findall(r'"(nvml[A-Z]\w+|c_nvml\w+)"', inspect.getsource(management)))
-    assert len(names) > 20
-    assert [name for name in sorted(names) if not hasattr(management.import_binding(), name)] == []
+
+def test_every_call_and_number_exists_in_the_binding() -> None:
+    binding = management.import_binding()
+    source = "".join(map(inspect.getsource, (management, nvlink, health)))
+    names = set(re.findall(r'"(nvml[A-Z]\w+|c_nvml\w+)"', source))
+    assert len(names) > 25
+    assert [name for name in sorted(names) if not hasattr(binding, name)] == []
+    assert binding.NVML_P2P_CAPS_INDEX_NVLINK == 2
+    assert {name: getattr(binding, f"NVML_FI_DEV_{name}") for name in FIELDS} == FIELDS
+    assert {number: getattr(binding.c_nvmlValue_t(), name) for number, name in management._MEMBERS.items()}
 
 
 def test_without_a_driver_every_fact_has_the_same_reason() -> None:
@@ -47,15 +68,15 @@ def test_missing_binding_names_the_package() -> None:
     assert "pip install nvidia-ml-py" in (Nvml(fail).ask("nvmlSystemGetDriverVersion").reason or "")
 
 
-def test_a_call_missing_in_the_binding_is_named() -> None:
-    old = nvml(nvmlDeviceGetC2cModeInfoV1=None)
-    reason = management.is_c2c(old, gpu()).reason or ""
-    assert all(words in reason for words in ("nvidia-ml-py", "nvmlDeviceGetC2cModeInfoV1"))
-
-
-def test_a_failed_call_has_the_reason_of_nvml() -> None:
-    lost = nvml(nvmlDeviceGetTemperature=NVMLError("GPU is lost"))
-    assert management.temperature_c(lost, gpu()).reason == "nvmlDeviceGetTemperature: GPU is lost"
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (None, "the installed nvidia-ml-py has no nvmlSystemGetConfComputeState"),
+        (NVMLError("Function Not Found"), "nvmlSystemGetConfComputeState: Function Not Found"),
+    ],
+)
+def test_a_call_that_is_missing_or_fails_is_named(answer: object, reason: str) -> None:
+    assert management.is_confidential(nvml(nvmlSystemGetConfComputeState=answer), gpu()).reason == reason
 
 
 def test_threads_open_the_library_once() -> None:
@@ -124,19 +145,11 @@ def test_protected_pcie_is_confidential(mode: int, confidential: bool) -> None:
     assert management.is_confidential(library, gpu()).value is confidential
 
 
-def test_confidential_computing_is_unknown_with_an_old_driver() -> None:
-    library = nvml(nvmlSystemGetConfComputeState=NVMLError("Function Not Found"))
-    assert management.is_confidential(library, gpu()).reason == "nvmlSystemGetConfComputeState: Function Not Found"
-
-
 def test_current_and_largest_link_states_are_read() -> None:
     library = nvml_link(now=(1, 16), most=(4, 16))
     assert management.link_now(library, gpu()).value == LinkState(1, 16)
     assert management.link_system_most(library, gpu()).value == LinkState(4, 16)
     assert management.link_device_most(library, gpu()).value == LinkState(5, 16)
-
-
-def test_link_of_generation_zero_is_unknown() -> None:
     reason = management.link_now(nvml_link(now=(0, 0)), gpu()).reason or ""
     assert all(words in reason for words in ("generation 0", "width 0"))
 
@@ -167,14 +180,15 @@ def test_throttle_reasons_of_older_drivers_are_read_by_the_older_call() -> None:
     assert management.throttle_reasons(library, gpu()).value == ("software power cap",)
 
 
+def test_idle_is_no_throttle_reason() -> None:
+    hot = make_environment(throttle_reasons=Fact((IDLE, "sync boost", "hardware thermal slowdown")))
+    assert throttled_by(hot) == ("sync boost", "hardware thermal slowdown")
+    assert throttled_by(make_environment(throttle_reasons=unknown("no NVML"))) == throttled_by(None) == ()
+
+
 @pytest.mark.parametrize(("state", "text"), [(0, "P0"), (8, "P8"), (32, None)])
 def test_performance_state_has_a_name(state: int, text: str | None) -> None:
     assert management.performance_state(nvml(nvmlDeviceGetPerformanceState=state), gpu()).value == text
-
-
-def test_each_process_is_listed_once() -> None:
-    library = nvml(nvmlDeviceGetComputeRunningProcesses=processes(7, 5, 7))
-    assert management.process_ids(library, gpu()).value == (5, 7)
 
 
 @pytest.mark.parametrize(
@@ -191,16 +205,6 @@ def test_memory_node_is_known_if_nvml_names_one(words: list[int], node: int | No
 def test_nvlink_to_a_cpu_is_recognised(kind: int, is_cpu: bool) -> None:
     library = nvml(nvmlDeviceGetNvLinkRemoteDeviceType={3: kind})
     assert management.has_cpu_nvlink(library, gpu()) is is_cpu
-
-
-def test_throttle_reasons_are_in_the_order_of_the_driver() -> None:
-    hot = make_environment(throttle_reasons=Fact((IDLE, "sync boost", "hardware thermal slowdown")))
-    assert throttled_by(hot) == ("sync boost", "hardware thermal slowdown")
-
-
-def test_unknown_throttle_reasons_are_empty() -> None:
-    assert throttled_by(make_environment(throttle_reasons=unknown("no NVML"))) == ()
-    assert throttled_by(None) == ()
 
 
 OTHER = "0000:5d:00.0"
@@ -230,20 +234,6 @@ def linked(up: int = 18, fields: dict[Any, int] | None = None, remote: str = "",
         nvmlDeviceGetNvLinkRemotePciInfo=remote_of,
         nvmlDeviceGetP2PStatus=lambda *_: joined,
     )
-
-
-def test_every_call_and_number_of_nvlink_exists_in_the_binding() -> None:
-    binding = management.import_binding()
-    names = set(re.findall(r'"(nvml[A-Z]\w+)"', inspect.getsource(nvlink)))
-    assert len(names) == 3
-    assert [name for name in sorted(names) if not hasattr(binding, name)] == []
-    assert (binding.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON, binding.NVML_P2P_CAPS_INDEX_NVLINK) == (90, 2)
-    assert (binding.NVML_FI_DEV_C2C_LINK_COUNT, binding.NVML_FI_DEV_C2C_LINK_GET_MAX_BW) == (170, 172)
-    assert (binding.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, binding.NVML_FI_DEV_PCIE_COUNT_RX_BYTES) == (197, 198)
-    assert binding.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX == 138
-    assert binding.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX == 139
-    assert binding.NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES == 202
-    assert binding.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES == 204
 
 
 def test_active_links_and_their_speed() -> None:
@@ -304,19 +294,17 @@ def test_counters_of_nvlink_5_are_those_of_each_link() -> None:
     assert nvlink.read_counters(linked(0), gpu())["nvlink-sent"].value is None
 
 
-def test_the_bytes_between_two_readings() -> None:
-    before: dict[Counter, Fact[int]] = {
-        "pcie-sent": Fact(10),
-        "pcie-received": Fact(9),
-        "nvlink-sent": Fact(reason="no"),
-    }
-    after: dict[Counter, Fact[int]] = {"pcie-sent": Fact(35), "pcie-received": Fact(3), "nvlink-sent": Fact(8)}
-    found = nvlink.counted_between(before, after)
-    assert [found[name].value for name in after] == [25, (1 << 32) - 6, None]
-
-
-def test_a_counter_of_more_than_32_bits_that_went_back_counts_nothing() -> None:
-    far: Fact[int] = Fact(1 << 40)
-    before: dict[Counter, Fact[int]] = {"pcie-sent": far, "nvlink-sent": Fact(9)}
-    after: dict[Counter, Fact[int]] = {"pcie-sent": Fact(1), "nvlink-sent": Fact(8)}
-    assert [fact.value for fact in nvlink.counted_between(before, after).values()] == [None, None]
+@pytest.mark.parametrize(
+    ("counter", "before", "after", "counted"),
+    [
+        ("pcie-sent", 10, 35, 25),
+        ("pcie-received", 9, 3, (1 << 32) - 6),
+        ("pcie-sent", 1 << 40, 1, None),
+        ("nvlink-sent", 9, 8, None),
+        ("nvlink-sent", None, 8, None),
+    ],
+    ids=["more", "wrapped at 32 bits", "more bits", "went back", "not read"],
+)
+def test_the_bytes_between_two_readings(counter: Counter, before: int | None, after: int, counted: int | None) -> None:
+    begin: Fact[int] = Fact(reason="no") if before is None else Fact(before)
+    assert nvlink.counted_between({counter: begin}, {counter: Fact(after)})[counter].value == counted

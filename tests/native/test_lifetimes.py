@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from native.scenarios import MEMORIES, NBYTES
 
-from pyxfer._machine.api import devices
+from pyxfer._machine.devices import devices
 from pyxfer.native import Engine, load
 from pyxfer.native._host import testing
 

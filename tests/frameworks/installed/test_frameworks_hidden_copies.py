@@ -1,4 +1,4 @@
-"""The hidden host copies of each call: TensorFlow's two copies, and their cost beyond 32 MiB.
+"""TensorFlow's two hidden host copies, and their cost beyond 32 MiB.
 
 glibc keeps a freed block of up to 32 MiB (DEFAULT_MMAP_THRESHOLD_MAX) for the next allocation. It gives a larger one
 back to the kernel, so every page of the next block is new and costs a page fault. The number of page faults does not
@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 from frameworks.installed.available import PATIENCE_S, SLOW, needs
-from route_checks import HUGE_PAGES
 
 import pyxfer
 
 pytestmark = SLOW
 MIB = 1 << 20
-SMALL_PAGE, HUGE_PAGE = 4096, 2 * MIB
+HUGE_PAGE = 2 * MIB
 KEPT, GIVEN_BACK = 16 * MIB, 48 * MIB
 
 
@@ -69,21 +68,3 @@ def test_no_call_touches_new_pages_if_malloc_keeps_its_memory(
 @pytest.mark.parametrize("route", ["tf.ingest-rawop", "tf.ingest-dlpack"])
 def test_routes_of_tensorflow_without_copies_touch_no_new_page(whole_run: pyxfer.Run, route: str) -> None:
     assert faults_of(row_of(whole_run, route, GIVEN_BACK)) < GIVEN_BACK / HUGE_PAGE
-
-
-@pytest.mark.parametrize(
-    ("route", "copies"),
-    [
-        pytest.param("torch.ingest", 0, marks=needs("torch")),
-        pytest.param("torch.ingest-copy", 1, marks=needs("torch")),
-        pytest.param("jax.ingest", 2, marks=needs("jax")),
-        pytest.param("jax.ingest-device-put", 0, marks=needs("jax")),
-    ],
-)
-def test_a_call_allocates_one_buffer_for_each_declared_copy(whole_run: pyxfer.Run, route: str, copies: int) -> None:
-    if "[always]" in HUGE_PAGES.read_text():
-        pytest.skip("transparent huge pages are always on, so that page faults do not count copies")
-    row = row_of(whole_run, route, GIVEN_BACK)
-    assert row.route_info is not None
-    assert row.route_info.host_copies == copies
-    assert round(faults_of(row) * SMALL_PAGE / GIVEN_BACK) == copies

@@ -284,10 +284,3 @@ def test_a_batch_that_a_loop_keeps_is_not_overwritten(framework: FrameworkName) 
     batches = (np.full((64, 64), n, np.float32) for n in range(30))
     kept = [batch for n, batch in enumerate(pyxfer.prefetch(batches, to=framework, device="host")) if n % 3 == 0]
     assert [float(np.asarray(each).max()) for each in kept] == [float(n) for n in range(0, 30, 3)]
-
-
-def test_arrays_are_downloaded_by_an_uploader_that_knows_the_framework(framework: FrameworkName) -> None:
-    with pyxfer.Uploader("host", threads=2) as up:
-        for n in (1, 5000, 100_000):
-            x = np.arange(n, dtype=np.int32)
-            assert np.array_equal(up.download(up.upload(x, framework)), x)
