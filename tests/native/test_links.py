@@ -33,9 +33,6 @@ def flows(engine: Engine) -> Any:
     assert engine.take_cleanup_failures() == []
 
 
-# --- cycles and chases ---------------------------------------------------------------------------
-
-
 def test_a_chase_takes_its_kernels_time(flows: Flows) -> None:
     """On the host runtime an instruction takes a nanosecond, which is two cycles, and a hop has four."""
     hops = (100, 200, 300)
@@ -44,23 +41,6 @@ def test_a_chase_takes_its_kernels_time(flows: Flows) -> None:
         assert stamps.kernel_ns.tolist() == [4 * each + 5] * 2
         assert stamps.cycles.tolist() == [2 * (4 * each + 3)] * 2
         assert stamps.multiprocessor.tolist() == [0, 0]
-
-
-# --- kernels and peers ---------------------------------------------------------------------------
-
-
-def test_a_kernel_without_access_to_the_memory_of_a_peer_is_refused(flows: Flows) -> None:
-    flow = flows.copy(1, 0, NBYTES, by=0, engine="sm", depth=1)
-    flows.engine.disable_peer(0, 1)
-    with pytest.raises(ValueError, match="enable_peer"):
-        flows.run(flow)
-    flows.engine.memory_info(0)  # the device was not lost: the kernel did not run
-    flows.engine.enable_peer(0, 1)
-    (stamps,) = flows.run(flow)
-    assert len(stamps.end_ns) == 1
-
-
-# --- trouble ---------------------------------------------------------------------------------------
 
 
 def until(condition: Any) -> None:

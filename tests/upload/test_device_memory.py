@@ -71,13 +71,6 @@ def test_the_memory_is_freed_with_the_last_array_made_of_it(engine: Engine) -> N
     assert held("device") == 0
 
 
-def test_an_unused_capsule_frees_the_memory(engine: Engine) -> None:
-    capsule = made(engine).__dlpack__()
-    assert held("device") == block_bytes(24)
-    del capsule
-    assert held("device") == 0
-
-
 def test_a_failed_free_gives_a_warning(engine: Engine) -> None:
     y = made(engine)
     testing.fail("cudaFree", 1, 719)
