@@ -88,7 +88,10 @@ def bases_of(array: NDArray[Any]) -> list[Any]:
 
 def base_array(x: Any) -> NDArray[Any]:
     """`x` without its subclass. A scalar is copied, which is safe because it cannot change."""
-    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+    # Most arrays need no `np.ma`, which NumPy imports when it is first named. In a child that is forked while another
+    # thread does that, the lock of the import stays held.
+    is_subclass = isinstance(x, np.ndarray) and type(x) is not np.ndarray
+    if is_subclass and isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise UsageError("a masked array would lose its mask: give x.filled(value), or both x.data and x.mask")
     return np.asarray(x)
 
