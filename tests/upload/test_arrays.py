@@ -31,7 +31,6 @@ from pyxfer._upload.arrays import (
     source_of,
 )
 from pyxfer._upload.device_arrays import DevicePool
-from pyxfer._upload.pinning import empty_pinned
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
 from pyxfer.errors import UsageError
@@ -456,5 +455,3 @@ def test_a_negative_view_of_torch_is_refused_as_source_and_as_destination(torch:
     assert gathered(source_of(negated.resolve_neg())) == np.array([-2.0], np.float32).tobytes()
     with pytest.raises(UsageError, match=r"out: .* negative bit"):
         destination_of(negated, (1,), np.dtype(np.float32))
-
-

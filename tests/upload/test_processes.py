@@ -17,6 +17,7 @@ import os, sys, threading, time, warnings, weakref
 import numpy as np
 import pyxfer
 from pyxfer._upload import api, pools, prefetch, uploader
+from pyxfer._upload.native_calls import native_call
 from pyxfer._upload.prefetch import Prefetch
 from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.targets import Target
@@ -199,6 +200,24 @@ ENDINGS = {
         threading.Thread(target=lambda: up.upload(x, pooled), daemon=True).start()
         while not testing.calls().get("cuMemcpyHtoDAsync"):
             pass
+    """,
+    # The stall ends when Python's exit waits for native calls, at the latest when modules are cleared.
+    "while a thread drops an array": """
+        class ReleasedLast:
+            def __del__(self, release=testing.release_stalls, sleep=time.sleep):
+                release()
+                sleep(0.3)
+        def release_at_exit():
+            while not native_call.exit_begun:
+                time.sleep(0.001)
+            testing.release_stalls()
+        sys.released_last = ReleasedLast()
+        held = [pyxfer.empty_pinned(16, **place)]
+        testing.stall("cudaFreeHost", 1, 30)
+        threading.Thread(target=release_at_exit, daemon=True).start()
+        threading.Thread(target=held.clear, daemon=True).start()
+        while "cudaFreeHost" not in testing.calls():
+            time.sleep(0.001)
     """,
     "while the source of a prefetch blocks": """
         prefetch.AT_EXIT_S = 0.1
