@@ -131,11 +131,7 @@ class OfTexts(Capsuled):
         name = "string"
 
 
-HUGE = np.array([2**31, 2**31, 2**31], np.int64)
-ONES = np.ones(65, np.int64)
 CAPSULES: dict[str, tuple[Callable[[], Any], str]] = {
-    "bytes": (lambda: Capsuled(np.zeros((1, 1, 1)), shape=HUGE.ctypes.data), "2**63"),
-    "dimensions": (lambda: Capsuled(np.zeros(1), ndim=65, shape=ONES.ctypes.data, strides=0), "64"),
     "version": (lambda: Capsuled(np.zeros(1), major=2), "DLPack 2"),
     "used": (lambda: Used(np.zeros(1)), "unused"),
     "no capsule": (lambda: OneCapsule("tensor"), "unused"),
