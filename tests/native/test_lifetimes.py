@@ -141,7 +141,6 @@ HOST, FLOAT = 1, 2
 NAMES = {False: b"dltensor", True: b"dltensor_versioned"}
 VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
-_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )

@@ -467,13 +467,6 @@ NBYTES = 1 << 16
 
 
 @pytest.fixture
-def up(engine: Engine) -> Iterator[Uploader]:
-    assert engine.RUNTIME == "host"
-    with Uploader("host", threads=2, chunk_bytes=4096, slots=4) as made:
-        yield made
-
-
-@pytest.fixture
 def own(up: Uploader) -> Target:
     """Arrays in pyxfer's memory, like those of TensorFlow and JAX."""
     return Target(up._pool)

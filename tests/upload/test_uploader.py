@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -25,13 +24,6 @@ from pyxfer.native._host import testing
 
 SMALL: dict[str, Any] = {"threads": 3, "chunk_bytes": 4096, "slots": 2}
 VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-
-
-@pytest.fixture
-def up(engine: Engine) -> Iterator[Uploader]:
-    assert engine.RUNTIME == "host"
-    with Uploader("host", **SMALL) as made:
-        yield made
 
 
 def seen(array: Any) -> NDArray[Any]:
