@@ -116,9 +116,6 @@ def test_a_device_array_accepts_the_stream_numbers_of_dlpack(gpu_engine: Engine)
     assert (y.__dlpack_device__(), y.address % 64) == ((2, 0), 0)
     for stream in (None, -1, 1, 2, 1 << 40):
         y.__dlpack__(stream=stream)
-    for wrong in (0, -2, True):
-        with pytest.raises(BufferError, match="a DLPack stream is 1 or more"):
-            y.__dlpack__(stream=wrong)
 
 
 def test_an_upload_waits_for_a_busy_stream_of_torch(up: Uploader, torch: Any) -> None:
