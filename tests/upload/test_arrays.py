@@ -143,6 +143,14 @@ def test_is_array_is_true_even_for_arrays_that_cannot_be_sent(x: object, expecte
     assert is_array(x) == expected
 
 
+@pytest.mark.parametrize("name", sorted({np.dtype(letter).name for letter in "?bBhHiIlLqQpPefdFD"}))
+def test_numbers_are_sent_as_they_are(name: str) -> None:
+    dtype = np.dtype(name)
+    code = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}[dtype.kind]
+    assert dtype_to_send(dtype) == dtype
+    assert source_of(Capsuled(np.zeros(16, np.uint8), code=code, bits=8 * dtype.itemsize)).dtype == dtype
+
+
 def test_the_advice_for_other_byte_orders_works() -> None:
     x = np.arange(4, dtype=">f4")
     assert dtype_to_send(x.astype(x.dtype.newbyteorder("=")).dtype) == np.float32

@@ -189,6 +189,7 @@ def test_given_settings_replace_others() -> None:
         (PartialSettings(threads=1), "threads"),
         (PartialSettings(1, MIB), "threads and chunk"),
         (PartialSettings(1, MIB, fill="plain"), "threads, chunk and fill"),
+        (PartialSettings(1, slots=2), "threads and slots"),
         (PartialSettings(1, MIB, 2), "threads, chunk and slots"),
     ],
 )
