@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 # --- arrays to send --------------------------------------------------------------------------------------------------
 
 MAX_BYTES = 2**63 - 1
-MAX_DIMENSIONS = 64
 _CUDA_INTERFACE = "__cuda_array_interface__"
 _ARRAY_METHODS = ("__dlpack__", _CUDA_INTERFACE, "__array_interface__", "__array__")
 
@@ -88,7 +87,10 @@ def bases_of(array: NDArray[Any]) -> list[Any]:
 
 def base_array(x: Any) -> NDArray[Any]:
     """`x` without its subclass. A scalar is copied, which is safe because it cannot change."""
-    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+    # Most arrays need no `np.ma`, which NumPy imports when it is first named. In a child that is forked while another
+    # thread does that, the lock of the import stays held.
+    is_subclass = isinstance(x, np.ndarray) and type(x) is not np.ndarray
+    if is_subclass and isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise UsageError("a masked array would lose its mask: give x.filled(value), or both x.data and x.mask")
     return np.asarray(x)
 
@@ -123,13 +125,7 @@ def _of_dlpack(x: Any) -> Source:
         except TypeError:  # the library has only version 0
             return x.__dlpack__()
 
-    source = read_capsule(x, call_exporter(x, export), _require_host, "sent: send their bytes, as uint8")
-    if source.nbytes > MAX_BYTES or len(source.shape) > MAX_DIMENSIONS:
-        raise UsageError(
-            f"an array of shape {source.shape} is larger than NumPy allows: at most {MAX_DIMENSIONS} dimensions and "
-            f"2**63 - 1 bytes"
-        )
-    return source
+    return read_capsule(x, call_exporter(x, export), _require_host, "sent: send their bytes, as uint8")
 
 
 def may_be_of_a_file(x: Any) -> bool:

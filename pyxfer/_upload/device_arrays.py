@@ -142,7 +142,6 @@ class DeviceArray:
 
         The contents have arrived before a caller gets the array, so no stream has to wait.
         """
-        self._require_stream(stream)
         own = self.__dlpack_device__()
         if dl_device is not None and tuple(dl_device) != own:
             raise BufferError(
@@ -156,14 +155,6 @@ class DeviceArray:
 
     def __repr__(self) -> str:
         return f"DeviceArray(shape={self.shape}, dtype={name_of(self.dtype)}, device={self.device})"
-
-    def _require_stream(self, stream: int | None) -> None:
-        if stream is None:
-            return
-        if is_host(self._engine):
-            raise BufferError(f"host memory has no streams: give None, not {stream!r}")
-        if isinstance(stream, bool) or not isinstance(stream, int) or stream < -1 or stream == 0:
-            raise BufferError(f"a DLPack stream is 1 or more, or -1 for none; got {stream!r}")
 
 
 class _Memory(Owner):

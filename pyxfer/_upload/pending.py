@@ -88,7 +88,6 @@ class Dropped:
                 self._uploads.append(upload)
 
     def clear(self) -> None:
-        """Release all: the caller has waited until every upload has ended."""
         self._uploads.clear()
 
 

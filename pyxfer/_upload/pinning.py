@@ -65,8 +65,6 @@ def _span(array: NDArray[Any]) -> tuple[int, int]:
 
 
 class _Lock(Owner):
-    """The page lock of an array's memory. It keeps the array."""
-
     failed = "Memory was not unlocked"
 
     def __init__(self, registration: Registration, array: NDArray[Any]) -> None:

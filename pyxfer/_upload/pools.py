@@ -68,7 +68,6 @@ class Pool(Generic[AnyBlock]):
         return sum(size * len(blocks) for size, blocks in list(self._idle.items()))
 
     def take(self, nbytes: int) -> AnyBlock:
-        """Get a block that nothing else uses."""
         size = block_bytes(nbytes)
         try:
             with self._lock:
@@ -80,7 +79,6 @@ class Pool(Generic[AnyBlock]):
             self._settle()
 
     def give(self, block: AnyBlock) -> None:
-        """Return a block."""
         self._returned.append(block)
         self._settle()
 

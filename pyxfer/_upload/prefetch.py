@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import operator
 import os
 import sys
 import threading
@@ -21,7 +20,8 @@ from pyxfer._document.printing import ShortRepr
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
 from pyxfer._upload.targets import Cupy, Target, Torch
-from pyxfer.errors import FallbackWarning, ForkedError, UsageError
+from pyxfer.errors import FallbackWarning, ForkedError
+from pyxfer.units import whole_of
 
 if TYPE_CHECKING:
     from pyxfer._upload.arrays import Dtype
@@ -46,8 +46,6 @@ _running: dict[Feeder[Any, Any], tuple[object, object]] = {}
 
 
 class _Failure:
-    """The error of the source or of sending, in the queue in place of a batch."""
-
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
@@ -406,14 +404,8 @@ _LAST_REFERENCES = _references()
 GRACE_S = 0.7
 
 
-def depth_of(depth: object) -> int:
-    try:
-        count = operator.index(depth)  # type: ignore[arg-type]
-    except TypeError:
-        count = 0
-    if count < 1:
-        raise UsageError(f"depth is the number of batches to send ahead, a whole number of at least 1; got {depth!r}")
-    return count
+def depth_of(depth: int) -> int:
+    return whole_of(depth, "depth", 1, sys.maxsize, "the number of batches to send ahead, such as 2")
 
 
 class Prefetch(ShortRepr, Generic[Batch, Result]):

@@ -323,8 +323,6 @@ def keep_tuning(path: Path, key: TuningKey, tuning: Tuned) -> str:
     others = [entry for entry in _read(path)[0] if entry.key != key]
     kept = (*others[1 - _MAX_TUNINGS :], KeptTuning(key, tuning))
     try:
-        if path.exists() and not path.is_file():
-            return f"the tuning is not kept: {str(path)!r} is not a regular file; {_REMEDY}"
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(path, to_json(TuningFile(TUNING_SCHEMA_VERSION, kept)) + b"\n")
     except UsageError as error:
@@ -336,8 +334,6 @@ def keep_tuning(path: Path, key: TuningKey, tuning: Tuned) -> str:
 
 def _read(path: Path) -> tuple[tuple[KeptTuning, ...], str]:
     try:
-        if path.exists() and not path.is_file():  # a pipe without a writer would block
-            raise ValueError("it is not a regular file")
         return _decoded(path.read_bytes()), ""
     except FileNotFoundError:
         return (), ""

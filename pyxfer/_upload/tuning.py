@@ -9,7 +9,6 @@ far, and keeps the candidate if it is faster, or as fast with less memory.
 from __future__ import annotations
 
 import datetime
-import math
 import os
 import threading
 import time
@@ -57,8 +56,8 @@ from pyxfer._upload.settings import (
     tuning_key,
     usable_cpus,
 )
-from pyxfer.errors import CancelledError, CudaMemoryError, UsageError
-from pyxfer.units import format_seconds, format_size
+from pyxfer.errors import CancelledError, CudaMemoryError
+from pyxfer.units import format_seconds, format_size, seconds_of
 
 if TYPE_CHECKING:
     from pyxfer.native import Engine
@@ -220,8 +219,7 @@ def tune(
 
     Two rings are timed at a time, and share the budget.
     """
-    if not (math.isfinite(limit_s) and limit_s > 0):
-        raise UsageError(f"the time limit of a tuning must be above zero, such as 1s; got {limit_s:g} s")
+    limit_s = seconds_of(limit_s, "limit_s")
     bench = Bench(engine, device, max(sizes))
     results: list[Tuned] = []
 
@@ -251,10 +249,9 @@ def tune(
 
 
 def _disturbed_by(pids: set[int]) -> tuple[str, ...]:
-    if not pids:
-        return ()
-    names = f"process {min(pids)}" if len(pids) == 1 else f"processes {', '.join(map(str, sorted(pids)))}"
-    return (f"{names} tuned at the same time and competed for processors; `pyxfer tune` repeats the tuning",)
+    names = f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, sorted(pids)))}"
+    remark = f"{names} tuned at the same time and competed for processors; `pyxfer tune` repeats the tuning"
+    return (remark,) if pids else ()
 
 
 # --- the search ------------------------------------------------------------------------------------------------------

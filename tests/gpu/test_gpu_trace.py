@@ -6,9 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -23,16 +21,6 @@ from pyxfer.native import load
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 NBYTES = 16 << 20
 KINDS = ("copies", "sets", "kernels", "calls", "allocations", "marks", "overhead")
-
-
-@pytest.fixture(scope="module")
-def torch() -> ModuleType:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        module: ModuleType = pytest.importorskip("torch")
-    if not module.cuda.is_available():
-        pytest.skip("this torch has no CUDA")
-    return module
 
 
 @pytest.fixture

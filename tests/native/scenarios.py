@@ -289,7 +289,6 @@ class Flows(ExitStack):
         *,
         by: int | None = None,
         engine: Literal["ce", "sm"] = "ce",
-        with_kernels: bool = True,
         **others: Any,
     ) -> Flow:
         """A flow of copies `by` a device, by default the one that it writes to."""
@@ -303,7 +302,7 @@ class Flows(ExitStack):
             destination=others.pop("destination", None) or self.memory(destination_device, nbytes),
             source=others.pop("source", None) or self.memory(source_device, nbytes),
             nbytes=nbytes,
-            kernels=self.kernels(device) if with_kernels else None,
+            kernels=self.kernels(device),
             source_device=source_device,
             destination_device=destination_device,
             **others,
@@ -332,15 +331,6 @@ class Flows(ExitStack):
 
     def run(self, *flows: Flow, seconds: float = 0.0, **others: Any) -> list[FlowStamps]:
         return self.engine.run_flows(flows, seconds, DEADLINE_S, **others)
-
-
-def words_at(address: int, count: int) -> NDArray[np.uint64]:
-    """Words of memory of the host runtime, whose devices have ordinary memory too."""
-    return np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(address))
-
-
-def word_at(address: int) -> NDArray[np.uint64]:
-    return words_at(address, 1)
 
 
 def durations_s(stamps: FlowStamps) -> NDArray[np.float64]:

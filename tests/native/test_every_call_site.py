@@ -272,7 +272,7 @@ def test_calls_without_an_error_macro_are_known(sites: set[Site]) -> None:
         Unchecked("cuGetErrorName", "csrc/cuda/driver.cpp"),  # test_native_errors: the text without a name
         Unchecked("cuGetErrorString", "csrc/cuda/driver.cpp"),
         Unchecked("cudaDriverGetVersion", "csrc/cuda/error.cpp"),  # test_native_errors: the hint without a version
-        Unchecked("cudaGetDriverEntryPointByVersion", "csrc/cuda/driver.cpp"),  # test_choice: driver_has is False
+        Unchecked("cudaGetDriverEntryPointByVersion", "csrc/cuda/driver.cpp"),  # test_native_errors: it finds none
         Unchecked("cudaGetErrorName", "csrc/cuda/error.cpp"),  # these three cannot fail
         Unchecked("cudaGetErrorString", "csrc/cuda/error.cpp"),
         Unchecked("cudaGetLastError", "csrc/cuda/error.cpp"),

@@ -1,50 +1,28 @@
-"""When memory and handles are released: by close, with the last reference, and in forked children."""
+"""When memory and handles are released: by close, with the last reference, in forked children, and by DLPack."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
+import numpy as np
 import pytest
-from native.scenarios import MEMORIES, NBYTES
+from native.scenarios import NBYTES
 
 from pyxfer._machine.devices import devices
 from pyxfer.native import Engine, load
 from pyxfer.native._host import testing
 
 _MEMORY = ctypes.create_string_buffer(NBYTES)
-
-
-@pytest.mark.parametrize("memory", MEMORIES)
-def test_a_buffer_can_be_written_to_its_end(engine: Engine, memory: str) -> None:
-    with closing(engine.HostBuffer(NBYTES + 1, memory)) as buffer:
-        assert buffer.nbytes == NBYTES + 1
-        ctypes.memset(buffer.address, 7, NBYTES + 1)
-        assert ctypes.string_at(buffer.address + NBYTES, 1) == b"\x07"
-
-
-def test_a_second_close_does_nothing(engine: Engine) -> None:
-    buffer = engine.HostBuffer(NBYTES, "pinned")
-    buffer.close()
-    buffer.close()
-    assert testing.calls()["cudaFreeHost"] == 1
-
-
-def test_a_buffer_is_released_with_its_last_reference(engine: Engine) -> None:
-    buffer = engine.DeviceBuffer(NBYTES)
-    assert testing.allocated() == [("device", buffer.address, NBYTES)]
-    del buffer
-    assert testing.allocated() == []
-
-
 OWNERS: dict[str, tuple[str, Callable[[Engine], Any]]] = {
     "HostBuffer": ("cudaFreeHost", lambda engine: engine.HostBuffer(NBYTES, "pinned")),
     "DeviceBuffer": ("cudaFree", lambda engine: engine.DeviceBuffer(NBYTES)),
@@ -155,3 +133,140 @@ def test_a_spawned_process_may_use_the_engine() -> None:
         assert pool.apply_async(os.getpid).get(60) != os.getpid()
         # A function of the package, because the new process cannot import the tests.
         assert len(pool.apply_async(devices).get(60)) >= 1
+
+
+# --- DLPack: the owner of exported memory is released exactly once ----------------------------------------------------
+
+HOST, FLOAT = 1, 2
+NAMES = {False: b"dltensor", True: b"dltensor_versioned"}
+VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
+_USED = b"used_dltensor"  # a constant, because the capsule keeps only a pointer to its name
+# Offset of the deleter in the two structures.
+DELETER_AT = {False: 56, True: 16}
+
+each_version = pytest.mark.parametrize("versioned", [False, True], ids=["legacy", "versioned"])
+
+
+class Owner:
+    """An object with weak references."""
+
+
+class Handing:
+    """A producer with one capsule."""
+
+    def __init__(self, capsule: object) -> None:
+        self.capsule = capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return HOST, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.capsule
+
+
+@pytest.fixture
+def native() -> Engine:
+    return load("host")
+
+
+def capsule_of(native: Engine, owner: object, *, versioned: bool, values: Any = VALUES) -> object:
+    bits = 8 * values.itemsize
+    return native.to_dlpack(values.ctypes.data, HOST, 0, FLOAT, bits, values.shape, versioned, owner)
+
+
+def consumed(capsule: object, versioned: bool) -> int:
+    """Consume the capsule; return the address that its deleter takes."""
+    address = _pointer(capsule, NAMES[versioned])
+    assert _rename(capsule, _USED) == 0
+    assert isinstance(address, int)
+    return address
+
+
+def deleter_of(address: int, versioned: bool) -> Any:
+    """The deleter as a C function, which ctypes calls without the GIL."""
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    return kind(ctypes.c_void_p.from_address(address + DELETER_AT[versioned]).value or 0)
+
+
+@each_version
+def test_an_unused_capsule_releases_its_owner(native: Engine, versioned: bool) -> None:
+    owner = Owner()
+    gone = weakref.ref(owner)
+    capsule = capsule_of(native, owner, versioned=versioned)
+    del owner
+    gc.collect()
+    assert gone() is not None
+    del capsule
+    assert gone() is None
+
+
+@each_version
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1, 1)])
+def test_arrays_of_any_shape_are_exported(native: Engine, shape: tuple[int, ...], versioned: bool) -> None:
+    values = np.ones(shape, np.float64)
+    array = np.from_dlpack(Handing(capsule_of(native, values, versioned=versioned, values=values)))
+    assert (array.shape, array.dtype.name, bool((array == 1).all())) == (shape, "float64", True)
+
+
+@each_version
+def test_the_owner_is_released_once(native: Engine, versioned: bool) -> None:
+    owner = Owner()
+    held = sys.getrefcount(owner)
+    capsule = capsule_of(native, owner, versioned=versioned)
+    address = consumed(capsule, versioned)
+    del capsule
+    assert sys.getrefcount(owner) == held + 1
+    deleter_of(address, versioned)(address)
+    assert sys.getrefcount(owner) == held
+
+
+@each_version
+@pytest.mark.threads
+def test_a_consumer_may_release_in_a_thread_without_the_gil(native: Engine, versioned: bool) -> None:
+    owner = Owner()
+    gone = weakref.ref(owner)
+    address = consumed(capsule_of(native, owner, versioned=versioned), versioned)
+    del owner
+    thread = threading.Thread(target=deleter_of(address, versioned), args=(address,))
+    thread.start()
+    thread.join()
+    assert gone() is None
+
+
+def test_releasing_the_owner_keeps_the_current_exception(native: Engine) -> None:
+    class Loud:
+        def __del__(self) -> None:
+            try:
+                raise KeyError("of the owner")
+            except KeyError:
+                pass
+
+    def fail() -> None:
+        kept = capsule_of(native, Loud(), versioned=True)
+        assert kept is not None
+        raise OSError("of the caller")
+
+    with pytest.raises(OSError, match="of the caller") as caught:
+        fail()
+    caught.value.__traceback__ = None
+
+
+@pytest.mark.parametrize(
+    ("shape", "sentence"),
+    [
+        ((3, -1), "an array has no negative dimension"),
+        ((1,) * 65, "an array has at most 64 dimensions"),
+        ((1 << 40, 1 << 40), "an array of that shape is more than can be addressed"),
+    ],
+)
+def test_an_impossible_shape_is_refused(native: Engine, shape: tuple[int, ...], sentence: str) -> None:
+    owner = Owner()
+    held = sys.getrefcount(owner)
+    with pytest.raises(ValueError, match=sentence):
+        native.to_dlpack(4096, HOST, 0, FLOAT, 32, shape, True, owner)
+    assert sys.getrefcount(owner) == held

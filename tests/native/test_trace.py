@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError, distribution
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from native.scenarios import NBYTES, lanes
-from numpy.typing import NDArray
 
 from pyxfer._trace.records import RECORD, Kind
 from pyxfer.errors import CudaUnavailableError, TraceUnavailableError
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 CAPACITY_BYTES = 1 << 20
 
-# In a separate process, because a fork would copy the locks of the tests' threads.
-
 
 @pytest.fixture
 def tracer(engine: Engine) -> Iterator[Tracer]:
@@ -31,26 +28,13 @@ def tracer(engine: Engine) -> Iterator[Tracer]:
         yield made
 
 
-@contextmanager
-def running(tracer: Tracer) -> Iterator[None]:
-    tracer.start()
-    try:
-        yield
-    finally:
-        tracer.stop()
-
-
-def of(taken: Taken, kind: Kind) -> NDArray[Any]:
-    found: NDArray[Any] = taken.records[taken.records["kind"] == kind]
-    return found
-
-
-def copied(engine: Engine, tracer: Tracer, memory: str, mode: str = "async") -> Taken:
+def copied(engine: Engine, tracer: Tracer) -> Taken:
     """The records of one copy in each direction."""
-    with lanes(engine, memory) as (h2d, d2h, _), closing(engine.Copier(0)) as copier:
-        with running(tracer):
-            copier.on_stream(mode, h2d, 0)
-            copier.on_stream(mode, d2h, 0)
+    with lanes(engine) as (h2d, d2h, _), closing(engine.Copier(0)) as copier:
+        tracer.start()
+        copier.on_stream("async", h2d, 0)
+        copier.on_stream("async", d2h, 0)
+        tracer.stop()
         return tracer.take()
 
 
@@ -65,7 +49,7 @@ def test_the_kinds_of_records_have_words(engine: Engine) -> None:
 
 def test_the_table_outlives_the_tracer(engine: Engine) -> None:
     with closing(engine.Tracer([], ["copies"], CAPACITY_BYTES)) as tracer:
-        records = copied(engine, tracer, "pinned").records
+        records = copied(engine, tracer).records
     assert records["nbytes"].tolist() == [NBYTES, NBYTES]
 
 

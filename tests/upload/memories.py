@@ -35,6 +35,9 @@ def _address(source: Source, place: tuple[int, ...]) -> int:
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
+needs_dlpack_1 = pytest.mark.skipif(
+    np.lib.NumpyVersion(np.__version__) < "2.1.0", reason="NumPy has DLPack 1 from 2.1 on"
+)
 # Offsets and types of the fields of DLTensor, and the size of the header before it in version 1: from dlpack.h.
 OFFSETS = {
     "data": (0, ctypes.c_uint64),

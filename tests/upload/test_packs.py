@@ -32,8 +32,11 @@ def filled(seed: int, *shape: int, dtype: Any = np.int32) -> Any:
     return np.random.default_rng(seed).integers(0, 100, shape).astype(dtype)
 
 
-def on_host(made: Any) -> list[Any]:
-    return [np.from_dlpack(y) for y in made]
+def assert_arrived(made: Any, x: list[Any]) -> None:
+    for y, array in zip(made, x, strict=True):
+        arrived = np.from_dlpack(y)
+        assert (arrived.shape, arrived.dtype) == (np.shape(array), array.dtype)
+        assert np.array_equal(arrived, array)
 
 
 def copies() -> int:
@@ -53,9 +56,7 @@ def test_small_arrays_share_one_block_and_one_copy(engine: Engine, own: Target, 
         before = copies()
         made: Any = up.upload(x, own, block) if block else up.upload(x, own, block=False).result()
         assert copies() - before == 1
-    for y, array in zip(on_host(made), x, strict=True):
-        assert y.dtype == array.dtype
-        assert np.array_equal(y, array)
+    assert_arrived(made, x)
     spacing = {y.address % 256 for y in made}
     assert spacing == {0}
     assert blocks()[-1] == block_bytes(20 * 512)
@@ -74,9 +75,7 @@ def test_any_small_arrays_come_back(x: list[Any], block: bool) -> None:
     with Uploader("host", threads=2, chunk_bytes=4096, slots=2) as up:
         own = Target(DevicePool(up.engine, 0, 0))
         made: Any = up.upload(x, own) if block else up.upload(x, own, block=False).result()
-        for y, array in zip(on_host(made), x, strict=True):
-            assert (y.shape, y.dtype) == (array.shape, array.dtype)
-            assert np.array_equal(y, array)
+        assert_arrived(made, x)
 
 
 def test_a_mixed_structure_keeps_its_order(up: Uploader, own: Target) -> None:
@@ -93,9 +92,7 @@ def test_a_mixed_structure_keeps_its_order(up: Uploader, own: Target) -> None:
     for made in (up.upload(x, own), up.upload(x, own, block=False).result()):
         assert list(made) == list(x)
         assert np.array_equal(np.from_dlpack(made["large"]), x["large"])
-        for y, array in zip(on_host(made["small"]), x["small"], strict=True):
-            assert y.shape == np.shape(array)
-            assert np.array_equal(y, array)
+        assert_arrived(made["small"], x["small"])
         assert np.array_equal(np.from_dlpack(made["strided"]), x["strided"])
         assert np.from_dlpack(made["scalar"]) == 2.5
         assert bytes(np.from_dlpack(made["bytes"])) == x["bytes"]
@@ -104,7 +101,7 @@ def test_a_mixed_structure_keeps_its_order(up: Uploader, own: Target) -> None:
 def test_a_block_has_at_most_8_mib(up: Uploader, own: Target) -> None:
     x = [np.full(256 << 10, seed, np.uint8) for seed in range(40)]  # 10 MiB
     made = up.upload(x, own)
-    assert all(np.array_equal(y, array) for y, array in zip(on_host(made), x, strict=True))
+    assert_arrived(made, x)
     assert blocks() == [2 << 20, 8 << 20]
 
 
@@ -156,7 +153,7 @@ def test_device_memory_that_runs_out_in_the_middle_leaves_nothing(up: Uploader, 
 def test_without_a_ring_each_array_crosses_alone(up: Uploader, own: Target, engine: Engine) -> None:
     up._mover = PlainMover(engine, 0)
     x = [filled(seed, 3) for seed in range(6)]
-    assert all(np.array_equal(y, array) for y, array in zip(on_host(up.upload(x, own)), x, strict=True))
+    assert_arrived(up.upload(x, own), x)
 
 
 def test_sources_may_change_after_the_call(up: Uploader, own: Target) -> None:
@@ -164,7 +161,7 @@ def test_sources_may_change_after_the_call(up: Uploader, own: Target) -> None:
     made = up.upload(x, own)
     for array in x:
         array[:] = -1
-    assert all(np.array_equal(y, filled(seed, 50)) for seed, y in enumerate(on_host(made)))
+    assert_arrived(made, [filled(seed, 50) for seed in range(6)])
 
 
 def test_groups_are_of_small_contiguous_arrays(own: Target) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ from upload.memories import held
 import pyxfer
 from pyxfer._upload import prefetch, uploader
 from pyxfer._upload.pools import block_bytes
-from pyxfer._upload.prefetch import Feeder, Prefetch
+from pyxfer._upload.prefetch import Feeder, Prefetch, Unmapper, shared_tensors
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
 from pyxfer.errors import CudaError, FallbackWarning, UsageError
@@ -64,16 +64,22 @@ def test_another_thread_draws_and_sends_and_the_loop_waits() -> None:
     assert ran_in["source"] is ran_in["send"] is not ran_in["result"] is threading.current_thread()
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_depth_is_the_number_of_batches_sent_ahead(depth: int) -> None:
-    sent = [threading.Event() for _ in range(10)]
+class Sending(list[threading.Event]):
+    """Tells which of 12 batches were sent."""
 
-    def send(batch: int) -> Started[int]:
-        sent[batch].set()
+    def __init__(self) -> None:
+        super().__init__(threading.Event() for _ in range(12))
+
+    def __call__(self, batch: int) -> Started[int]:
+        self[batch].set()
         return Started(batch)
 
-    with Prefetch(range(10), send, depth) as batches:
-        for taken in range(10 - depth):
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_depth_is_the_number_of_batches_sent_ahead(depth: int) -> None:
+    sent = Sending()
+    with Prefetch(range(12), sent, depth) as batches:
+        for taken in range(12 - depth):
             assert sent[taken + depth - 1].wait(LONG_S)
             assert not sent[taken + depth].wait(0.01)
             assert next(batches) == taken
@@ -101,13 +107,8 @@ def test_drawing_is_delayed_while_another_batch_is_ready(
     depth: int, at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prefetch, "DELAY_S", LONG_S if at_once else 2.0)
-    sent = [threading.Event() for _ in range(10)]
-
-    def send(batch: int) -> Started[int]:
-        sent[batch].set()
-        return Started(batch)
-
-    with Prefetch(range(10), send, depth) as batches:
+    sent = Sending()
+    with Prefetch(range(12), sent, depth) as batches:
         assert sent[depth - 1].wait(LONG_S)
         assert next(batches) == 0
         assert sent[depth].wait(LONG_S if at_once else 0.05) == at_once
@@ -117,47 +118,11 @@ def test_drawing_is_delayed_while_another_batch_is_ready(
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_drawing_goes_on_when_the_loop_asks_again(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefetch, "DELAY_S", 3 * LONG_S)
-    sent = [threading.Event() for _ in range(12)]
-
-    def send(batch: int) -> Started[int]:
-        sent[batch].set()
-        return Started(batch)
-
-    with Prefetch(range(12), send, depth) as batches:
+    sent = Sending()
+    with Prefetch(range(12), sent, depth) as batches:
         for taken in range(12 - depth):
             assert next(batches) == taken  # asks for this one, so the one after those ahead is drawn
             assert sent[taken + depth - 1].wait(LONG_S)
-
-
-@pytest.mark.parametrize("depth", [0, -1, 1.5, "2", None])
-def test_an_invalid_depth_is_refused(depth: Any) -> None:
-    with pytest.raises(UsageError, match=f"depth is .*; got {depth!r}"):
-        Prefetch([], Started, depth)
-
-
-def failing(batches: Iterable[int]) -> Iterator[int]:
-    yield from batches
-    raise OwnError("in the source")
-
-
-def test_an_error_of_the_source_comes_after_the_batches_before_it() -> None:
-    taken: list[int] = []
-    batches = Prefetch(failing(range(5)), Started)
-    with pytest.raises(OwnError, match="in the source") as caught:
-        taken.extend(batches)
-    assert taken == [0, 1, 2, 3, 4]
-    assert list(batches) == []
-    assert "failing" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
-
-
-def failing_to_send(_: int) -> Started[int]:
-    raise OwnError("in send")
-
-
-def test_an_error_of_sending_has_its_own_traceback() -> None:
-    with pytest.raises(OwnError, match="in send") as caught:
-        next(Prefetch([1], failing_to_send))
-    assert "failing_to_send" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
 
 
 class Late(Started[int]):
@@ -179,17 +144,29 @@ def test_an_error_of_an_upload_ends_the_iteration() -> None:
     assert list(batches) == []
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-def test_system_exit_and_keyboard_interrupt_are_passed_on(error: BaseException) -> None:
-    def source() -> Iterator[int]:
-        yield 0
+@pytest.mark.parametrize("error", [OwnError("in the source"), SystemExit(3), KeyboardInterrupt()])
+def test_an_error_of_the_source_comes_after_the_batches_before_it(error: BaseException) -> None:
+    def failing() -> Iterator[int]:
+        yield from range(5)
         raise error
 
-    batches = Prefetch(source(), Started)
-    assert next(batches) == 0
+    taken: list[int] = []
+    batches = Prefetch(failing(), Started)
     with pytest.raises(type(error)) as caught:
-        next(batches)
+        taken.extend(batches)
     assert caught.value is error
+    assert taken == [0, 1, 2, 3, 4]
+    assert list(batches) == []
+    assert "failing" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+
+
+def test_an_error_of_sending_has_its_own_traceback() -> None:
+    def failing_to_send(_: int) -> Started[int]:
+        raise OwnError("in send")
+
+    with pytest.raises(OwnError, match="in send") as caught:
+        next(Prefetch([1], failing_to_send))
+    assert "failing_to_send" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
 
 
 class Stopping(Late):
@@ -490,13 +467,6 @@ NBYTES = 1 << 16
 
 
 @pytest.fixture
-def up(engine: Engine) -> Iterator[Uploader]:
-    assert engine.RUNTIME == "host"
-    with Uploader("host", threads=2, chunk_bytes=4096, slots=4) as made:
-        yield made
-
-
-@pytest.fixture
 def own(up: Uploader) -> Target:
     """Arrays in pyxfer's memory, like those of TensorFlow and JAX."""
     return Target(up._pool)
@@ -512,42 +482,12 @@ class Batch:
     labels: Any
 
 
-def test_batches_arrive_complete_and_in_order(up: Uploader, own: Target) -> None:
-    sent = (Batch(filled(n), [np.int32(n), f"batch {n}"]) for n in range(20))
+def test_batches_of_any_shape_arrive_complete_and_in_order(up: Uploader, own: Target) -> None:
+    images = [filled(n)[: n << 11].reshape(2, n << 10).T[::-1] for n in range(20)]
+    sent = (Batch(image, [np.int32(n), f"batch {n}"]) for n, image in enumerate(images))
     for n, batch in enumerate(up.prefetch(sent, own)):
-        assert np.array_equal(np.from_dlpack(batch.images), filled(n))
+        assert np.array_equal(np.from_dlpack(batch.images), images[n])
         assert (int(np.from_dlpack(batch.labels[0])), batch.labels[1]) == (n, f"batch {n}")
-
-
-def test_each_batch_has_its_own_shape_and_dtype(up: Uploader, own: Target) -> None:
-    sent = [
-        filled(0),
-        filled(1).view(np.float64)[: 1 << 10].reshape(32, 32).T,
-        np.empty((0, 3), np.int16),
-        np.array(7.0, np.float16),
-        {"a": filled(2)[::-3], "b": [np.empty(0, np.bool_)]},
-    ]
-    for batch, array in zip(up.prefetch(sent[:4], own), sent, strict=False):
-        assert (batch.shape, batch.dtype) == (array.shape, array.dtype)
-        assert np.array_equal(np.from_dlpack(batch), array)
-    (last,) = up.prefetch(sent[4:], own)
-    assert np.array_equal(np.from_dlpack(last["a"]), sent[4]["a"])
-    assert last["b"][0].shape == (0,)
-
-
-def test_page_locked_batches_are_copied_directly(up: Uploader, own: Target) -> None:
-    def copies(batches: list[NDArray[np.uint8]]) -> int:
-        before = testing.calls().get("cudaMemcpyAsync", 0)
-        for n, batch in enumerate(up.prefetch(batches, own)):
-            assert np.array_equal(np.from_dlpack(batch), filled(n))
-        return testing.calls()["cudaMemcpyAsync"] - before
-
-    pageable = [filled(n) for n in range(3)]
-    locked = [pyxfer.empty_pinned(NBYTES, np.uint8, device="host") for _ in pageable]
-    for array, content in zip(locked, pageable, strict=True):
-        array[...] = content
-    assert copies(locked) == len(locked)
-    assert copies(pageable) > len(pageable)
 
 
 @dataclass(eq=False)
@@ -645,3 +585,68 @@ def test_closing_the_uploader_ends_the_loop_with_an_error(up: Uploader, own: Tar
     released.set()
     with pytest.raises(UsageError):
         next(batches)
+
+
+# --- tensors that a loader's workers have shared ---------------------------------------------------------------------
+
+
+class Tensor:
+    """Stands for a tensor of PyTorch in shared memory."""
+
+    is_cpu = True
+    _base = None
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.nbytes = array.nbytes
+
+    def is_shared(self) -> bool:
+        return True
+
+    def data_ptr(self) -> int:
+        return int(self.array.ctypes.data)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return self.array
+
+
+Tensor.__module__ = "torch"
+Tensor.__qualname__ = "Tensor"
+
+
+class Unmapping:
+    """Notes what is unmapped."""
+
+    def __init__(self) -> None:
+        self.unmapped: list[tuple[int, int]] = []
+
+    def unmap_shared(self, address: int, nbytes: int) -> bool:
+        self.unmapped.append((address, nbytes))
+        return True
+
+
+def test_tensors_of_workers_are_unmapped_where_nobody_keeps_them() -> None:
+    noted: Any = Unmapping()
+    unmapper = Unmapper(noted)
+    arrays = [filled(seed) for seed in range(3)]
+    tensors: list[Any] = [Tensor(array) for array in arrays]
+    kept = tensors[1]
+    unmapper.take_over(tensors)
+    assert tensors == []
+    unmapper.stop()
+    for thread in threading.enumerate():
+        if thread.name == "pyxfer-unmap":
+            thread.join(SOON_S)
+    assert sorted(noted.unmapped) == sorted((array.ctypes.data, array.nbytes) for array in (arrays[0], arrays[2]))
+    assert kept.array is arrays[1]
+    later: list[Any] = [Tensor(arrays[0])]
+    unmapper.take_over(later)
+    assert len(later) == 1
+
+
+def test_only_whole_tensors_in_shared_memory_go_to_the_unmapper() -> None:
+    own, view, on_gpu, private = (Tensor(filled(0)) for _ in range(4))
+    view._base = own  # type: ignore[assignment]
+    on_gpu.is_cpu = False
+    private.is_shared = lambda: False  # type: ignore[method-assign]
+    assert shared_tensors([filled(1), own, view, on_gpu, private, b"bytes"]) == [own]

@@ -17,6 +17,7 @@ import os, sys, threading, time, warnings, weakref
 import numpy as np
 import pyxfer
 from pyxfer._upload import api, pools, prefetch, uploader
+from pyxfer._upload.native_calls import native_call
 from pyxfer._upload.prefetch import Prefetch
 from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.targets import Target
@@ -166,25 +167,73 @@ def test_a_forked_child_keeps_results_and_gives_idle_memory_back() -> None:
 # --- ends ------------------------------------------------------------------------------------------------------------
 
 
+IN_THREADS = """
+        begun = threading.Event()
+        def use():
+            while True:
+                {}
+                begun.set()
+        threading.excepthook = lambda _: None
+        for _ in range(3):
+            threading.Thread(target=use, daemon=True).start()
+        begun.wait()
+"""
 ENDINGS = {
     "under way": "sent = [pyxfer.upload(x, own, block=False, **place) for _ in range(9)]",
     "by an exit": "sent = pyxfer.upload(x, own, block=False, **place); sys.exit(0)",
     "dropped": "pyxfer.upload(x, own, block=False, **place)",
-    "never taken": "y = pyxfer.upload(x, own, **place).__dlpack__()",
-    "an upload in a circle": "kept = [up, up.upload(x, own, block=False)]; kept.append(kept); del up",
     "in a loop": "for y in pyxfer.prefetch([x] * 9, own, **place): sys.exit(0)",
     "before a loop": "batches = pyxfer.prefetch((x for _ in range(10**9)), own, depth=3, **place); next(batches)",
     "with blocks kept": "y = [up.upload(x, pooled) for _ in range(4)]; del y[1:]",
     "with results": "pools.IDLE_S = 1e4; kept = [up.download(up.upload(x, own)) for _ in range(3)]; del kept[0]",
-    "a result in a circle": "c = [up.download(up.upload(x, own)), up]; c.append(c); del up",
-    "page-locked in a circle": "c = [pyxfer.empty_pinned(9, **place)[::2], pyxfer.pin(x, **place)]; c.append(c); del x",
+    "uploading in threads": IN_THREADS.format("up.upload(x, own)"),
+    "allocating in threads": IN_THREADS.format("pyxfer.empty_pinned(9999, **place)"),
+    "waiting in threads": IN_THREADS.format("up.upload(x, own, block=False).result()"),
+    "while its device does not answer": """
+        uploader.AT_EXIT_S = 0.1
+        testing.stall("cudaMemcpyAsync", 1, 120.0)
+        sent = up.upload(x, own, block=False)
+    """,
+    "while a pool waits for its device": """
+        testing.stall("cuMemcpyHtoDAsync", 1, 120.0)
+        threading.excepthook = lambda _: None
+        threading.Thread(target=lambda: up.upload(x, pooled), daemon=True).start()
+        while not testing.calls().get("cuMemcpyHtoDAsync"):
+            pass
+    """,
+    # The stall ends when Python's exit waits for native calls, at the latest when modules are cleared.
+    "while a thread drops an array": """
+        class ReleasedLast:
+            def __del__(self, release=testing.release_stalls, sleep=time.sleep):
+                release()
+                sleep(0.3)
+        def release_at_exit():
+            while not native_call.exit_begun:
+                time.sleep(0.001)
+            testing.release_stalls()
+        sys.released_last = ReleasedLast()
+        held = [pyxfer.empty_pinned(16, **place)]
+        testing.stall("cudaFreeHost", 1, 30)
+        threading.Thread(target=release_at_exit, daemon=True).start()
+        threading.Thread(target=held.clear, daemon=True).start()
+        while "cudaFreeHost" not in testing.calls():
+            time.sleep(0.001)
+    """,
+    "while the source of a prefetch blocks": """
+        prefetch.AT_EXIT_S = 0.1
+        def source():
+            yield 0
+            time.sleep(120)
+        batches = Prefetch(source(), Started)
+        next(batches)
+    """,
 }
-QUICK = ("under way", "by an exit", "in a loop", "with results", "page-locked in a circle")
+SLOW = ("dropped", "before a loop", "with blocks kept", "waiting in threads")
 
 
 @pytest.mark.parametrize(
     "ending",
-    [pytest.param(text, id=name, marks=() if name in QUICK else pytest.mark.slow) for name, text in ENDINGS.items()],
+    [pytest.param(text, id=name, marks=pytest.mark.slow if name in SLOW else ()) for name, text in ENDINGS.items()],
 )
 def test_a_program_ends_cleanly(ending: str) -> None:
     assert run_program(ending) == ENDED_CLEANLY
@@ -195,6 +244,7 @@ HOLDERS = {
     "a circle": "kept = owners; kept.append(kept)",
     # Python drops its private names when those of all other modules are gone, and just before `stderr`.
     "the sys module": "sys._kept = owners",
+    "a thread": "threading.Thread(target=lambda _: threading.Event().wait(), args=(owners,), daemon=True).start()",
 }
 
 
@@ -205,7 +255,8 @@ def test_owners_that_are_never_closed_print_nothing_at_exit(holder: str) -> None
         unused = pyxfer.Uploader("host", threads=2)
         uploads = [up.upload(x, own, block=False), up.upload(x, pooled, block=False)]
         arrays = [up.upload(x, pooled), pyxfer.empty_pinned(9, **place), pyxfer.pin(x, **place)]
-        arrays += [arrays[0].__dlpack__(), up.download(arrays[0]), up.download(arrays[0])[1:]]
+        arrays += [arrays[0].__dlpack__(), np.from_dlpack(arrays[0])]
+        arrays += [up.download(arrays[0]), up.download(arrays[0])[1:]]
         loops = [up.prefetch([x] * 9, own), Prefetch(range(9), Started), Prefetch(range(1), Started)]
         taken = [list(loops[-1]), next(loops[0])]
         owners = [unused, up, uploads, arrays, loops, taken]
@@ -215,69 +266,6 @@ def test_owners_that_are_never_closed_print_nothing_at_exit(holder: str) -> None
         if os.fork() == 0:
             sys.exit(0)
         assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
-        """
-    )
-    assert ended == ENDED_CLEANLY
-
-
-def test_a_program_ends_although_its_device_does_not_answer() -> None:
-    ended = run_program(
-        """
-        uploader.AT_EXIT_S = 0.1
-        testing.stall("cudaMemcpyAsync", 1, 120.0)
-        sent = up.upload(x, own, block=False)
-        """
-    )
-    assert ended == ENDED_CLEANLY
-
-
-def test_a_program_ends_although_a_pool_waits_for_its_device() -> None:
-    ended = run_program(
-        """
-        testing.stall("cuMemcpyHtoDAsync", 1, 120.0)
-        threading.excepthook = lambda _: None
-        threading.Thread(target=lambda: up.upload(x, pooled), daemon=True).start()
-        while not testing.calls().get("cuMemcpyHtoDAsync"):
-            pass
-        """
-    )
-    assert ended == ENDED_CLEANLY
-
-
-def test_a_program_ends_although_the_source_of_a_prefetch_blocks() -> None:
-    ended = run_program(
-        """
-        prefetch.AT_EXIT_S = 0.1
-        def source():
-            yield 0
-            time.sleep(120)
-        batches = Prefetch(source(), Started)
-        print(next(batches))
-        """
-    )
-    assert ended == (0, "0\n", "")
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        pytest.param("up.upload(x, own)", id="uploading"),
-        pytest.param('pyxfer.empty_pinned(9999, device="host")', id="allocating"),
-        pytest.param("up.upload(x, own, block=False).result()", id="waiting", marks=pytest.mark.slow),
-    ],
-)
-def test_a_program_ends_while_threads_are_in_native_code(call: str) -> None:
-    ended = run_program(
-        f"""
-        begun = threading.Event()
-        def use():
-            while True:
-                {call}
-                begun.set()
-        threading.excepthook = lambda _: None
-        for _ in range(3):
-            threading.Thread(target=use, daemon=True).start()
-        begun.wait()
         """
     )
     assert ended == ENDED_CLEANLY

@@ -200,7 +200,7 @@ def test_threads_never_share_a_result(up: Uploader, own: Target) -> None:
 
     def use(seed: int) -> None:
         sources = [filled(MIB // 2 + 1000 * seed, seed + turn) for turn in range(3)]
-        sent = [up.upload(source, own) for source in sources]
+        sent = [up.upload(sources[0], own), *up.upload(sources[1:], own, block=False).result()]
         for _ in range(10):
             backs = [up.download(y) for y in sent]
             right.append(all(map(np.array_equal, backs, sources)))

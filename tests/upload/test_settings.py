@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from msgspec.structs import asdict, replace
 from ring_samples import MIB, make_key, make_tuned
 from upload.tunings import START
 
+from pyxfer._document.codec import to_json
+from pyxfer._document.tunings import KeptTuning, TuningFile
 from pyxfer._upload.settings import (
     PartialSettings,
     RingSettings,
@@ -64,15 +65,11 @@ def test_a_budget_reduces_slots_to_16_then_chunks_to_16_kib_then_slots(
 
 
 @given(rings, st.integers(32 * KIB, 1 << 38))
-def test_settings_stay_within_a_budget_and_keep_their_threads(settings: RingSettings, budget_bytes: int) -> None:
+def test_settings_keep_their_threads_and_use_half_of_a_budget(settings: RingSettings, budget_bytes: int) -> None:
     within = settings.within(budget_bytes)
     assert within.pinned_bytes <= budget_bytes
+    assert within.pinned_bytes > min(settings.pinned_bytes, budget_bytes) // 2
     assert within.threads == settings.threads
-
-
-@given(rings, st.integers(32 * KIB, 1 << 38))
-def test_settings_use_at_least_half_of_a_budget(settings: RingSettings, budget_bytes: int) -> None:
-    assert settings.within(budget_bytes).pinned_bytes > min(settings.pinned_bytes, budget_bytes) // 2
 
 
 @given(rings, st.integers(0, 8 * KIB - 1))
@@ -123,18 +120,16 @@ def read(text: str) -> PartialSettings:
     return settings_set({"PYXFER_RING": text})[0]
 
 
-def test_the_variable_can_have_every_setting() -> None:
-    assert read("threads=8,chunk=2MiB,slots=3,fill=plain,spin=20ms") == PartialSettings(8, 2 * MIB, 3, "plain", 20_000)
-
-
-@pytest.mark.parametrize("environ", [{}, {"PYXFER_RING": ""}, {"PYXFER_RING": "  "}])
-def test_an_empty_variable_gives_no_settings(environ: dict[str, str]) -> None:
-    assert settings_set(environ) == (PartialSettings(), "")
-
-
-@pytest.mark.parametrize("text", ["spin=0", "spin=0ms", "spin=0 us"])
-def test_a_spin_of_zero_is_accepted(text: str) -> None:
-    assert read(text) == PartialSettings(spin_us=0)
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("threads=8,chunk=2MiB,slots=3,fill=plain,spin=20ms", PartialSettings(8, 2 * MIB, 3, "plain", 20_000)),
+        *((text, PartialSettings(spin_us=0)) for text in ("spin=0", "spin=0ms", "spin=0 us")),
+        *((text, PartialSettings()) for text in ("", "  ")),
+    ],
+)
+def test_the_variable_has_any_settings(text: str, settings: PartialSettings) -> None:
+    assert read(text) == settings
 
 
 @pytest.mark.parametrize(
@@ -193,16 +188,14 @@ def test_given_settings_replace_others() -> None:
         (PartialSettings(), ""),
         (PartialSettings(threads=1), "threads"),
         (PartialSettings(1, MIB), "threads and chunk"),
+        (PartialSettings(1, MIB, fill="plain"), "threads, chunk and fill"),
+        (PartialSettings(1, slots=2), "threads and slots"),
         (PartialSettings(1, MIB, 2), "threads, chunk and slots"),
     ],
 )
 def test_names_lists_the_given_settings(some: PartialSettings, names: str) -> None:
     assert some.names == names
-
-
-def test_threads_chunk_and_slots_need_no_tuning() -> None:
-    assert PartialSettings(8, MIB, 3).needs_no_tuning
-    assert not PartialSettings(8, MIB, fill="plain").needs_no_tuning
+    assert some.needs_no_tuning == (names == "threads, chunk and slots")
 
 
 # --- the file of tunings ----------------------------------------------------------------------------------------------
@@ -231,23 +224,13 @@ def stored(path: Path) -> Path:
     return path
 
 
-def changed(path: Path, **changes: Any) -> None:
-    """Rewrite the ring of the only tuning."""
-    whole = json.loads(path.read_text())
-    whole["tunings"][0]["tuning"]["ring"].update(changes)
-    path.write_text(json.dumps(whole))
-
-
-def test_a_kept_tuning_is_found(stored: Path) -> None:
-    assert find_tuning(stored, KEY) == (TUNED, "")
-
-
 @pytest.mark.parametrize("name", OTHER_VALUES)
 def test_a_tuning_with_another_key_is_not_found(name: str, stored: Path) -> None:
     assert find_tuning(stored, make_key(**{name: OTHER_VALUES[name]})) == (None, "")
 
 
 def test_a_newer_tuning_replaces_an_older_one_with_the_same_key(stored: Path) -> None:
+    assert find_tuning(stored, KEY) == (TUNED, "")
     newer = make_tuned(seconds=0.5)
     keep_tuning(stored, KEY, newer)
     assert find_tuning(stored, KEY) == (newer, "")
@@ -261,20 +244,33 @@ def test_the_file_keeps_the_newest_32_tunings(path: Path) -> None:
     assert hosts == [f"pod-{number}" for number in range(8, 40)]
 
 
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
-        (b"", "truncated"),
-        (b"{", "truncated"),
-        (b"\xff\xfe\x00", "malformed"),
-        (b"[]", "version None"),
-        (b"{}", "version None"),
-        (b'{"schema_version": 2, "tunings": []}', "version 2, and this pyxfer reads 1"),
-        (b'{"schema_version": "' + b"x" * 10_000 + b'"}', "this pyxfer reads 1"),
-        (b'{"schema_version": 1}', "missing required field"),
-        (b'{"schema_version": 1, "tunings": [{"key": 3}]}', "Expected `object`"),
-    ],
-)
+def with_ring(**ring: Any) -> bytes:
+    """A file whose only tuning has another ring."""
+    document = json.loads(to_json(TuningFile(1, (KeptTuning(KEY, TUNED),))))
+    document["tunings"][0]["tuning"]["ring"].update(ring)
+    return json.dumps(document).encode()
+
+
+BROKEN = [
+    (b"", "truncated"),
+    (b"{", "truncated"),
+    (b"\xff\xfe\x00", "malformed"),
+    (b"[]", "version None"),
+    (b"{}", "version None"),
+    (b'{"schema_version": 2, "tunings": []}', "version 2, and this pyxfer reads 1"),
+    (b'{"schema_version": "' + b"x" * 10_000 + b'"}', "this pyxfer reads 1"),
+    (b'{"schema_version": 1}', "missing required field"),
+    (b'{"schema_version": 1, "tunings": [{"key": 3}]}', "Expected `object`"),
+    (with_ring(threads=0), "1 to 64 threads"),
+    (with_ring(threads="8"), "Expected `int`"),
+    (with_ring(chunk_bytes=3), "power of two"),
+    (with_ring(slots=-1), "2 to 4096 slots"),
+    (with_ring(fill="fast"), "'fast'"),
+    (with_ring(spin_us=10**6 + 1), "microseconds to spin"),
+]
+
+
+@pytest.mark.parametrize(("data", "why"), BROKEN)
 def test_a_broken_file_is_ignored_with_a_reason_and_overwritten(data: bytes, why: str, path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(data)
@@ -287,40 +283,18 @@ def test_a_broken_file_is_ignored_with_a_reason_and_overwritten(data: bytes, why
     assert find_tuning(path, KEY) == (TUNED, "")
 
 
-@pytest.mark.parametrize(
-    "ring",
-    [
-        {"threads": 0},
-        {"threads": 10**30},
-        {"threads": "8"},
-        {"chunk_bytes": 3},
-        {"slots": -1},
-        {"fill": "fast"},
-        {"spin_us": 10**6 + 1},
-    ],
-)
-def test_a_file_with_an_impossible_ring_is_ignored(ring: dict[str, Any], stored: Path) -> None:
-    changed(stored, **ring)
-    assert "is ignored" in find_tuning(stored, KEY)[1]
-
-
-@pytest.mark.parametrize("make", [lambda path: path.mkdir(), os.mkfifo], ids=["folder", "pipe"])
-def test_what_is_no_file_in_place_of_the_file_is_reported(path: Path, make: Callable[[Path], None]) -> None:
-    path.parent.mkdir(parents=True)
-    make(path)
+def test_a_file_that_cannot_be_written_is_reported(path: Path) -> None:
+    path.mkdir(parents=True)
     assert "is ignored" in find_tuning(path, KEY)[1]
-    assert keep_tuning(path, KEY, TUNED).startswith("the tuning is not kept: ")
-
-
-def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "kept").write_text("a file")
-    remark = keep_tuning(tmp_path / "kept" / "ring.json", KEY, TUNED)
-    assert remark.startswith("the tuning is not kept: the folder ")
+    for place in (path, path.parent / "a file" / "ring.json"):
+        (path.parent / "a file").touch()
+        assert keep_tuning(place, KEY, TUNED).startswith("the tuning is not kept: ")
 
 
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [
+        ({"PYXFER_CACHE": "off"}, None),
         ({"PYXFER_CACHE": "/own", "XDG_CACHE_HOME": "/shared"}, "/own/ring.json"),
         ({"XDG_CACHE_HOME": "/shared"}, "/shared/pyxfer/ring.json"),
         ({"XDG_CACHE_HOME": "/shared", "PYXFER_CACHE": ""}, "/shared/pyxfer/ring.json"),
@@ -328,13 +302,9 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
         ({"XDG_CACHE_HOME": "relative"}, "/home/user/.cache/pyxfer/ring.json"),
     ],
 )
-def test_the_path_of_the_file(environ: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_of_the_file(environ: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/user")
-    assert str(cache_path(environ).value) == expected
-
-
-def test_the_file_can_be_switched_off() -> None:
-    assert cache_path({"PYXFER_CACHE": "off"}).reason == "PYXFER_CACHE is off, so nothing is kept"
+    assert cache_path(environ).then(str).value == expected
 
 
 def test_a_user_without_a_home_folder_gets_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

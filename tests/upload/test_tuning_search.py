@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -47,14 +48,40 @@ def rings(found: Search, *verdicts: Verdict) -> list[RingSettings]:
     return [settings_of(trial.ring) for trial in found.trials if trial.verdict in verdicts]
 
 
-def test_the_search_keeps_all_threads_with_demoting_if_that_is_fastest() -> None:
-    found = run_search(ModelledBench(up, down))
-    assert found.best == replace(START, threads=15)
+def at(choose: Callable[[RingSettings], bool], chosen: float, other: float) -> Speed:
+    return lambda settings: chosen if choose(settings) else other
 
 
-def test_the_search_takes_streaming_with_few_threads_if_more_are_not_faster() -> None:
-    found = run_search(ModelledBench(lambda ring: 40.0 if ring.fill == "streaming" else 30.0))
-    assert (found.best.fill, found.best.threads) == ("streaming", 2)
+def is_plain(settings: RingSettings) -> bool:
+    return settings.fill == "plain"
+
+
+def is_smaller(settings: RingSettings) -> bool:
+    return settings.slots < START.slots
+
+
+FASTEST: dict[str, tuple[Speed, Speed | None, dict[str, object]]] = {
+    "all threads with demoting": (up, down, asdict(START)),
+    "few threads": (at(lambda ring: ring.fill == "streaming", 40.0, 30.0), None, {"fill": "streaming", "threads": 2}),
+    "threads that fill the link": (by_threads, None, {"threads": 10}),
+    "beyond one that is not faster": (at(lambda ring: ring.threads <= 10, 30.0, 28.0), None, {"threads": 2}),
+    "equal weight of downloads": (at(is_plain, 30.0, 20.0), at(is_plain, 10.0, 20.0), {"fill": "demoting"}),
+    "equal weight of uploads": (flat, at(is_plain, 30.0, 20.0), {"fill": "plain"}),
+    "the smallest of equal ones": (flat, None, asdict(replace(START, threads=2, slots=128))),
+    "not slower one way": (at(is_smaller, 21.0, 20.0), at(is_smaller, 18.6, 20.0), {"slots": START.slots}),
+    "not larger and hardly faster": (at(lambda ring: ring.slots <= 512, 20.0, 20.58), None, {"slots": 128}),
+}
+
+
+@pytest.mark.parametrize(("gbps", "back", "expected"), FASTEST.values(), ids=FASTEST)
+def test_the_best_ring(gbps: Speed, back: Speed | None, expected: dict[str, object]) -> None:
+    best = asdict(run_search(ModelledBench(gbps, back), limit_s=3).best)
+    assert {name: best[name] for name in expected} == expected
+
+
+def test_only_the_given_fills_are_tried() -> None:
+    found = run_search(ModelledBench(flat), fills=("plain",))
+    assert {trial.ring.fill for trial in found.trials} == {"plain"}
 
 
 @pytest.mark.parametrize(
@@ -63,15 +90,6 @@ def test_the_search_takes_streaming_with_few_threads_if_more_are_not_faster() ->
 def test_a_ring_leaves_one_cpu_and_has_at_most_32_threads(cpus: int, most: int) -> None:
     found = run_search(ModelledBench(flat), cpus=cpus)
     assert max(trial.ring.threads for trial in found.trials) == most
-
-
-def test_the_search_removes_threads_until_the_ring_gets_slower() -> None:
-    assert run_search(ModelledBench(by_threads)).best.threads == 10
-
-
-def test_only_the_given_fills_are_tried() -> None:
-    found = run_search(ModelledBench(flat), fills=("plain",))
-    assert {trial.ring.fill for trial in found.trials} == {"plain"}
 
 
 @pytest.mark.parametrize(
@@ -109,25 +127,6 @@ def test_rings_with_other_chunks_have_the_same_bytes() -> None:
     found = run_search(ModelledBench(up, down))
     tried = {ring.chunk_bytes: ring.pinned_bytes for ring in rings(found, "not faster") if ring.slots != START.slots}
     assert {tried[chunk] for chunk in (32 * KIB, 128 * KIB, 256 * KIB)} == {START.pinned_bytes}
-
-
-def test_one_candidate_that_is_not_faster_does_not_end_a_direction() -> None:
-    found = run_search(ModelledBench(lambda settings: 30.0 if settings.threads <= 10 else 28.0))
-    assert found.best.threads <= 10
-
-
-def test_uploads_and_downloads_have_the_same_weight() -> None:
-    slow_back = run_search(
-        ModelledBench(
-            lambda ring: 30.0 if ring.fill == "plain" else 20.0, lambda ring: 10.0 if ring.fill == "plain" else 20.0
-        )
-    )
-    fast_back = run_search(ModelledBench(flat, lambda ring: 30.0 if ring.fill == "plain" else 20.0))
-    assert (slow_back.best.fill, fast_back.best.fill) == ("demoting", "plain")
-
-
-def test_of_equally_fast_rings_the_smallest_wins() -> None:
-    assert run_search(ModelledBench(flat), limit_s=3).best == replace(START, threads=2, slots=128)
 
 
 def test_smaller_rings_together_cost_at_most_three_percent() -> None:
@@ -251,13 +250,6 @@ def test_each_trial_has_its_rates_repeats_and_seconds() -> None:
     ]
 
 
-def test_a_smaller_ring_does_not_win_if_one_direction_is_slower() -> None:
-    bench = ModelledBench(
-        lambda ring: 21.0 if ring.slots < START.slots else 20.0, lambda ring: 18.6 if ring.slots < START.slots else 20.0
-    )
-    assert run_search(bench).best.slots == START.slots
-
-
 @dataclass
 class OtherRing:
     """A ring on another processor."""
@@ -293,15 +285,6 @@ def test_a_fill_with_the_same_kernel_as_another_is_left_out(
 )
 def test_the_first_candidate_has_half_of_a_small_budget(budget_bytes: int, first: RingSettings) -> None:
     assert first_candidate(FILLS, START.threads, budget_bytes) == first
-
-
-def test_the_search_begins_with_all_threads_and_demoting() -> None:
-    assert rings(run_search(ModelledBench(flat)), "first") == [START]
-
-
-def test_a_larger_ring_that_is_hardly_faster_does_not_win() -> None:
-    found = run_search(ModelledBench(lambda settings: 20.0 * (1.0 if settings.slots <= 512 else 1.029)))
-    assert found.best.slots <= 512
 
 
 def test_a_huge_budget_is_not_used_up() -> None:

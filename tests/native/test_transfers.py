@@ -1,39 +1,35 @@
-"""Flows from Python: what they return, Ctrl-C and other threads; and the text of their kernels."""
+"""Rings and flows from Python: what they return, Ctrl-C and other threads; and the text of the kernels."""
 
 from __future__ import annotations
 
+import functools
 import signal
 import subprocess
 import threading
 import time
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from native.scenarios import HOST, Flows, durations_s
+from native.scenarios import CHUNK, FOREVER_S, HOST, Flows, contents_of, durations_s, filled, place
 
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
 NBYTES = 1 << 20
-RATE = 400e6  # slower than any memory
 SMALL_BYTES = 1 << 16
 LONG_S = 60.0
 GATES = ("kernel", "host")
 
-pytestmark = pytest.mark.usefixtures("protected_memory")
-
 
 @pytest.fixture
-def flows(engine: Engine) -> Any:
+def flows(engine: Engine, protected_memory: None) -> Any:
     testing.set_device_count(8)
     with Flows(engine) as made:
         yield made
     assert engine.take_cleanup_failures() == []
-
-
-# --- cycles and chases ---------------------------------------------------------------------------
 
 
 def test_a_chase_takes_its_kernels_time(flows: Flows) -> None:
@@ -46,33 +42,12 @@ def test_a_chase_takes_its_kernels_time(flows: Flows) -> None:
         assert stamps.multiprocessor.tolist() == [0, 0]
 
 
-# --- kernels and peers ---------------------------------------------------------------------------
-
-
-def test_a_kernel_without_access_to_the_memory_of_a_peer_is_refused(flows: Flows) -> None:
-    flow = flows.copy(1, 0, NBYTES, by=0, engine="sm", depth=1)
-    flows.engine.disable_peer(0, 1)
-    with pytest.raises(ValueError, match="enable_peer"):
-        flows.run(flow)
-    flows.engine.memory_info(0)  # the device was not lost: the kernel did not run
-    flows.engine.enable_peer(0, 1)
-    (stamps,) = flows.run(flow)
-    assert len(stamps.end_ns) == 1
-
-
-# --- trouble ---------------------------------------------------------------------------------------
-
-
-def until(condition: Any) -> None:
-    while not condition():
-        time.sleep(0.001)
-
-
 def interrupting(when: Any, number: int = signal.SIGINT) -> threading.Thread:
     """A thread that sends the main thread a signal."""
 
     def interrupt() -> None:
-        until(when)
+        while not when():
+            time.sleep(0.001)
         signal.pthread_kill(threading.main_thread().ident or 0, number)
 
     started = threading.Thread(target=interrupt)
@@ -165,3 +140,68 @@ def test_the_clocks_are_compared_again_at_the_end(flows: Flows) -> None:
     assert now - LONG_S * 1e9 < first < last < now + good.clock_error_ns
     assert 0 < good.clock_error_ns < 1e9 * LONG_S
     assert durations_s(good)[0] > 0
+
+
+# --- rings ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_ring_has_its_settings(engine: Engine) -> None:
+    with closing(engine.Ring(0, 3, 8192, 4, "streaming", 7)) as ring:
+        assert (ring.device, ring.threads, ring.chunk_bytes, ring.slots, ring.spin_us) == (0, 3, 8192, 4, 7)
+        assert [ring.threads_for(nbytes) for nbytes in (0, 8192, 4 * 8192, 4 * 8192 + 1, 10**6)] == [1, 1, 1, 3, 3]
+        assert ring.fill == "streaming"
+        assert ring.fill_kernel in {"sse2", "avx2", "avx512", "stnp"}
+        assert ring.pinned_bytes == 8192 * 4
+        assert ring.pinned_bytes in [nbytes for kind, _, nbytes in testing.allocated() if kind == "pinned"]
+
+
+@pytest.fixture
+def stuck(engine: Engine) -> Any:
+    """A ring, device memory and an array for an upload, whose first copy waits."""
+    with closing(engine.DeviceBuffer(SMALL_BYTES)) as memory, closing(engine.Ring(0, 2, CHUNK, 2, "plain", 0)) as ring:
+        testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
+        yield ring, memory, filled((SMALL_BYTES,), "u1")
+        testing.release_stalls()
+    engine.take_cleanup_failures()
+
+
+def is_stuck() -> bool:
+    return testing.calls().get("cudaMemcpyAsync", 0) > 0
+
+
+@pytest.mark.parametrize("direction", ["upload", "download"])
+def test_ctrl_c_ends_a_transfer_on_a_stuck_device(stuck: Any, direction: str) -> None:
+    ring, memory, array = stuck
+    sender = interrupting(is_stuck)
+    transfer = functools.partial(ring.upload, wait=True) if direction == "upload" else ring.download
+    with pytest.raises(KeyboardInterrupt):
+        transfer(*place(array), memory.address, stream=None)
+    sender.join()
+
+
+def test_a_signal_handler_that_returns_does_not_end_a_transfer(stuck: Any) -> None:
+    ring, memory, array = stuck
+    before = signal.signal(signal.SIGUSR1, lambda *_: testing.release_stalls())
+    try:
+        sender = interrupting(is_stuck, signal.SIGUSR1)
+        ring.upload(*place(array), memory.address, None, True)  # ends because the handler released it
+        sender.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert contents_of(memory).tobytes() == array.tobytes()
+
+
+@pytest.mark.threads
+def test_dropping_a_stuck_ring_does_not_block_other_threads(engine: Engine) -> None:
+    array = filled((CHUNK,), "u1")
+    with closing(engine.DeviceBuffer(CHUNK)) as memory, closing(engine.Stream()) as stream:
+        rings = [engine.Ring(0, 2, CHUNK, 2, "plain", 0)]
+        testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
+        rings[0].upload(*place(array), memory.address, stream.handle, False)
+        dropping = threading.Thread(target=rings.clear)
+        dropping.start()
+        for _ in range(100):  # would block until the device continues
+            time.sleep(0.001)
+        assert dropping.is_alive()
+        testing.release_stalls()
+        dropping.join()
