@@ -61,7 +61,7 @@ def compare(
     exports = _comparison_exports(export_json, export_md, None, export_github, export_bencher, report, quiet=quiet)
     share = share_of(tolerance, "--tolerance")
     comparison = compare_samples(*distinct_names(sample_of(a, a, store), sample_of(b, b, store)), share)
-    _deliver(comparison, exports, details=details)
+    exports.deliver(comparison, details=details)
     slower = [] if limit is None else certainly_slower(comparison, limit)
     if slower:
         say(f"cells certainly slower by more than {fail_on.partition(':')[2] if fail_on else ''}: {len(slower)}")
@@ -112,12 +112,6 @@ def _comparison_exports(
     )
 
 
-def _deliver(comparison: Comparison, exports: Exports[Comparison], *, details: bool) -> None:
-    from pyxfer._report.comparison import print_comparison
-
-    exports.deliver(comparison, lambda page: print_comparison(comparison, page), details=details)
-
-
 def history(
     host: Host = None,
     cell: Annotated[
@@ -138,7 +132,6 @@ def history(
 
     Without --host, all hosts of the store are shown; many hosts have one line each.
     """
-    from pyxfer._report.history import print_history
     from pyxfer._report.kinds import table_of
 
     exports: Exports[History] = Exports(
@@ -146,7 +139,7 @@ def history(
     )
     with pyxfer.open_store(store, create=False) as opened:
         found = opened.history(cell, host=host, since=since)
-    exports.deliver(found, lambda page: print_history(found, page))
+    exports.deliver(found)
 
 
 DEFAULT_NAME, LINKS_NAME = "default", "links"
@@ -431,7 +424,7 @@ def check(
         keeper = _Keeper(opened, {"baseline": name})
         measure = _measuring(started, request, 1 + retries, "at most ", lambda count: not is_look(count), exports)
         checked = check_against(baseline, measure, tolerance=share, retries=retries, on_run=keeper.keep)
-    _deliver(checked.comparison, exports, details=details)
+    exports.deliver(checked.comparison, details=details)
     is_same = checked.comparison.verdict == "SAME" and not checked.interrupted
     if add and is_same and not any(map(why_invalid, checked.runs)):
         _join(baseline, checked.runs, store, exports)

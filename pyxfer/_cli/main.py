@@ -38,7 +38,7 @@ from pyxfer._cli.fleet_run import run as fleet_run
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, links, tune
 from pyxfer._cli.metrics import metrics, text_of
 from pyxfer._cli.options import example as _example
-from pyxfer._cli.output import Exports, announce_runtime, deliver_run, json_text, measured, run_exports, write_result
+from pyxfer._cli.output import Exports, announce_runtime, json_text, measure_and_deliver, run_exports, write_result
 from pyxfer._cli.watch import watch
 from pyxfer.errors import UsageError
 
@@ -356,7 +356,7 @@ def pyxfer(
             trace=False,
             complete=complete,
         )
-        deliver_run(measured(measure, exports, device, require_gpu=False), exports, details=details)
+        measure_and_deliver(measure, exports, device, require_gpu=False, details=details)
         return
     for name in context.params:
         if is_given(context, name):

@@ -107,20 +107,28 @@ class Exports(Generic[Document]):
         if failures:
             raise NotKeptError(" ".join(failures))
 
-    def deliver(self, document: Document, print_page: Callable[[Page], object], *, details: bool = False) -> None:
-        """Write a finished result to all targets, and print the page unless an export goes to stdout."""
-        from pyxfer._report.layout import Page
-
+    def deliver(
+        self, document: Document, print_page: Callable[[Page], object] | None = None, *, details: bool = False
+    ) -> None:
+        """Write a finished result to all targets, and print its page unless an export goes to stdout."""
         try:
             self.finish(document)
         finally:
             if not self._to_stdout:
-                self.print(print_page, Page(sys.stdout, details=details))
+                self.print(document, print_page, details=details)
             sys.stdout.flush()
 
-    def print(self, print_page: Callable[[Page], object], page: Page) -> None:
-        if not self._quiet:
-            print_page(page)
+    def print(
+        self, document: Document, print_page: Callable[[Page], object] | None = None, *, details: bool = False
+    ) -> None:
+        """Print the page, on stderr if an export goes to stdout."""
+        if self._quiet:
+            return
+        from pyxfer._report.kinds import print_document
+        from pyxfer._report.layout import Page
+
+        page = Page(sys.stderr if self._to_stdout else sys.stdout, details=details)
+        (print_page or partial(print_document, document))(page)
 
     def note(self, text: str) -> None:
         """Say what has been done; errors are said by `say`."""
@@ -258,35 +266,24 @@ def run_exports(
     )
 
 
-def measured(
-    measure: Callable[..., Document], exports: Exports[Document], device: int | str, *, require_gpu: bool
-) -> Document:
-    """Announce the runtime and call `measure` with a progress bar. The command line is parsed by then."""
+def measure_and_deliver(
+    measure: Callable[..., Measured],
+    exports: Exports[Measured],
+    device: int | str,
+    *,
+    require_gpu: bool,
+    details: bool,
+) -> None:
+    """Announce the runtime, measure, save, print the page, write to the streams, and exit with the run's code.
+
+    The command line is parsed by then.
+    """
     announce_runtime(device, require_gpu)
     with exports.progress() as progress:
-        return measure(require_gpu=require_gpu, on_progress=progress, save_to=exports.saver)
-
-
-def deliver_run(run: Run, exports: Exports[Run], *, details: bool = False) -> None:
-    from pyxfer._report.run import print_run
-
-    deliver(run, exports, print_run, details=details)
-
-
-def deliver(
-    run: Measured,
-    exports: Exports[Measured],
-    print_page: Callable[[Measured, Page], None],
-    *,
-    details: bool = False,
-) -> None:
-    """Save the files, print the page, write to the streams, and exit with the run's code."""
-    from pyxfer._report.layout import Page
-
+        run = measure(require_gpu=require_gpu, on_progress=progress, save_to=exports.saver)
     exports.keep(run)
-    page = Page(sys.stderr if exports.takes_stdout else sys.stdout, details=details)
     try:
-        exports.print(partial(print_page, run), page)
+        exports.print(run, details=details)
     except (SystemExit, NotKeptError):  # stdout is closed or full
         exports.finish(run)
         raise
