@@ -316,7 +316,7 @@ def save(
     With --links, the links of all GPUs; the budget is then 15s for each GPU, and each copy has the size of its link.
     """
     from pyxfer._baseline import store_tables
-    from pyxfer._baseline.check import added_to, check_processes, make_baseline
+    from pyxfer._baseline.check import added_to, check_processes, make_baseline, this_machine
     from pyxfer._baseline.measure import Processes as Started
     from pyxfer._baseline.measure import request_again
     from pyxfer._report.baseline import print_baseline
@@ -336,7 +336,7 @@ def save(
     )
     with Started() as started:
         started.prepare()
-        machine, devices = measure_request.find_devices(device, links=links)
+        machine, devices = this_machine(device, links=links)
         before = _before(machine, name, store, add=add)
         request = request_again(devices, before.processes[0]) if before else asked(devices)
         measure = _measuring(started, request, processes, "", lambda count: True, exports)
@@ -406,7 +406,7 @@ def check(
     Slow and undecided cells are measured again, in up to --retries more processes. The exit code is 1 only if a cell is
     slower by more than the tolerance in all processes together and in most single ones.
     """
-    from pyxfer._baseline.check import baseline_sample, find_baseline
+    from pyxfer._baseline.check import baseline_sample, find_baseline, this_machine
     from pyxfer._baseline.check import check as check_against
     from pyxfer._baseline.judge import is_look
     from pyxfer._baseline.measure import Processes as Started
@@ -418,7 +418,7 @@ def check(
     measure_request.check_options(context, links=links, require_gpu=require_gpu)
     with pyxfer.open_store(store, create=False) as opened, Started() as started:
         started.prepare()
-        machine, devices = measure_request.find_devices(device, links=links)
+        machine, devices = this_machine(device, links=links)
         baseline = find_baseline(opened, name, machine)
         request = request_again(devices, baseline_sample(baseline).first)  # raises if the baseline has no runs
         keeper = _Keeper(opened, {"baseline": name})
