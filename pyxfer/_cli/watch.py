@@ -37,9 +37,9 @@ Write = Callable[[str, "Window", "Watched"], None]
 class WatchExports:
     """The files that a watch writes; with several windows their names contain the number of the window."""
 
-    def __init__(self, given: dict[str, tuple[str | None, Write]], *, several: bool) -> None:
+    def __init__(self, given: dict[str, str | None], *, several: bool) -> None:
         self._several = several
-        self._targets = [(option, path, write) for option, (path, write) in given.items() if path is not None]
+        self._targets = [(option, path, WRITERS[option]) for option, path in given.items() if path is not None]
         for option, path, _ in self._targets:
             if is_stdout(path):
                 raise UsageError(f"{option} cannot be stdout, which belongs to the script: give a file name.")
@@ -77,6 +77,15 @@ def _trace(path: str, window: Window, _: Watched) -> None:
 
 def _write(path: str, text: str) -> None:
     write_whole(path, text.encode())
+
+
+WRITERS: dict[str, Write] = {
+    "--trace": _trace,
+    "--export-json": lambda path, _, watched: watched.save(path),
+    "--export-csv": lambda path, _, watched: _write(path, watched.to_csv()),
+    "--export-md": lambda path, _, watched: _write(path, watched.to_markdown()),
+    "--report": lambda path, _, watched: watched.write_report(path),
+}
 
 
 # pyxfer is imported with its own sys.path, so that a json.py beside the script cannot shadow the standard library.
@@ -193,14 +202,8 @@ def watch(
     if re.fullmatch(r"python[0-9.]*", os.path.basename(script)):
         raise UsageError(f"pyxfer starts Python itself: leave {script!r} out, as in pyxfer watch train.py.")
     check_report(report)
-    given: dict[str, tuple[str | None, Write]] = {
-        "--trace": (trace, _trace),
-        "--export-json": (export_json, lambda path, _, watched: watched.save(path)),
-        "--export-csv": (export_csv, lambda path, _, watched: _write(path, watched.to_csv())),
-        "--export-md": (export_md, lambda path, _, watched: _write(path, watched.to_markdown())),
-        "--report": (report, lambda path, _, watched: watched.write_report(path)),
-    }
-    exports = WatchExports(given, several=by_signal)
+    paths = (trace, export_json, export_csv, export_md, report)
+    exports = WatchExports(dict(zip(WRITERS, paths, strict=True)), several=by_signal)
     if not is_module:
         exports.refuse_to_overwrite(script)
     os.getcwd()  # raises here and not in the script's process if the folder has been deleted
