@@ -69,7 +69,6 @@ def compare(
 
 
 def _limit(text: str) -> float:
-
     word, colon, share = text.partition(":")
     if word != "slower" or not colon:
         raise UsageError(f"--fail-on {text!r} is not of the form slower:SHARE: write one such as --fail-on slower:5%.")
@@ -263,11 +262,6 @@ def import_file(
             return
         added = opened.add_baseline(baseline)
         say(f"added {baseline.name!r} of {baseline.fingerprint.host} as {added}, {len(baseline.processes)} runs")
-
-
-def _open(url: str | None) -> Store:
-
-    return pyxfer.open_store(url, create=False)
 
 
 Name = Annotated[
