@@ -7,6 +7,8 @@ import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._document.remark_codes import severity_of
@@ -51,7 +53,7 @@ def gather(run: runs.Run, *, wrong_only: bool = False) -> tuple[tuple[str, ...],
             concerns += _untraced(index, measurement)
         for found in concerns:
             has_budget = is_late and found.remark.code == "few-trials"  # the run's remark has that of all rows
-            bare = replace(found, remark=machines.Remark(found.remark.code, found.remark.text))
+            bare = replace(found, remark=msgspec.structs.replace(found.remark, fix=None))
             groups.setdefault(found.group, []).append(bare if has_budget else found)
     marks = [""] * len(run.measurements)
     common: list[Note] = []
