@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -16,3 +17,12 @@ def python_command(code: str, *arguments: str, flags: Sequence[str] = ()) -> lis
     """
     isolated = ["-I"] if sys.flags.isolated else []
     return [sys.executable, *isolated, *flags, "-c", BOOT + code, "\n".join(sys.path), *arguments]
+
+
+def ending_of(code: int) -> str:
+    """What the exit code of a process says, after "it"."""
+    if code >= 0:
+        return f"ended by itself with exit code {code}"
+    if code == -signal.SIGKILL:
+        return "was killed (SIGKILL; possibly out of memory)"
+    return f"crashed ({signal.Signals(-code).name if -code in set(signal.Signals) else f'signal {-code}'})"

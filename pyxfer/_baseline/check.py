@@ -21,7 +21,7 @@ from pyxfer._machine.devices import find_device, list_devices
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
 from pyxfer.errors import CudaUnavailableError, MeasurementError, UsageError
-from pyxfer.native import HOST, Choice, choose
+from pyxfer.native import HOST, Choice, choose, is_host_name
 from pyxfer.units import format_percent, parse_moment
 
 MIN_PROCESSES = 3
@@ -45,37 +45,31 @@ _NAMES = {
 }
 
 
-def this_machine(device: str) -> tuple[Fingerprint, tuple[str, ...]]:
-    """The machine with this device, and the name by which other processes find the same device."""
-    choice = choose(HOST) if device == HOST else _choose_gpu(device)
-    found = find_device(choice.engine, 0 if device == HOST else device)
-    fingerprint = make_fingerprint(read_environment(choice.engine, found), found, read_link(choice.engine, found))
-    return fingerprint, (HOST if device == HOST else found.uuid.value or str(found.index),)
+def this_machine(devices: str | None, *, links: bool = False) -> tuple[Fingerprint, tuple[str, ...]]:
+    """The machine with these devices, and the names by which other processes find them.
+
+    By default the first device, or with `links` all of them.
+    """
+    if devices is not None and is_host_name(devices):
+        engine = choose(HOST).engine
+        found, names = [find_device(engine, 0)], [HOST]
+    else:
+        engine = _choose_gpu().engine
+        named = [find_device(engine, name.strip()) for name in (devices or "0").split(",")]
+        found = sorted(list_devices(engine) if links and devices is None else named, key=lambda device: device.index)
+        names = [device.uuid.value or str(device.index) for device in found]
+    environment = read_environment(engine, found[0])
+    pairs = [(device, read_link(engine, device)) for device in found]
+    fingerprint = fingerprint_of_links(environment, pairs) if links else make_fingerprint(environment, *pairs[0])
+    return fingerprint, tuple(names)
 
 
-def _choose_gpu(device: str | int) -> Choice:
+def _choose_gpu() -> Choice:
     try:
-        return choose(device, require_gpu=True)
+        return choose(require_gpu=True)
     except CudaUnavailableError as error:
         hint = f"{error.hint} {_NO_BASELINE}".strip()
         raise type(error)(error.code, error.name, error.call, error.where, error.description, hint) from error
-
-
-def these_links(devices: str | None) -> tuple[Fingerprint, tuple[str, ...]]:
-    """The machine with the links of these devices, all by default, and their names for other processes."""
-    if devices == HOST:
-        engine = choose(HOST).engine
-        found = [find_device(engine, 0)]
-    else:
-        engine = _choose_gpu(0).engine
-        found = list(list_devices(engine))
-        if devices is not None:
-            found = [find_device(engine, name.strip()) for name in devices.split(",")]
-    ordered = sorted(found, key=lambda device: device.index)
-    environment = read_environment(engine, ordered[0])
-    fingerprint = fingerprint_of_links(environment, [(device, read_link(engine, device)) for device in ordered])
-    names = (HOST,) if devices == HOST else tuple(device.uuid.value or str(device.index) for device in ordered)
-    return fingerprint, names
 
 
 def find_baseline(store: Store, name: str, machine: Fingerprint) -> Baseline:

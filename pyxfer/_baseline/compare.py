@@ -18,7 +18,6 @@ from pyxfer.units import format_change, format_percent
 
 replace = msgspec.structs.replace
 _FARTHEST = math.log(1e6)
-_NOT_COMPARED = "it is not on both sides"
 _HOST = Remark("host-memory", "Both sides were measured in host memory, not over a link: this describes no GPU.")
 
 
@@ -112,21 +111,13 @@ def _found(row: CellComparison) -> judge.Estimate:
 
 
 def _row(cell: Cell, judged: judge.Judged, tolerance: float) -> CellComparison:
-    pair, found, verdict = judged.pair, judged.found, judged.verdict
-    return CellComparison(
-        cell=cell,
-        text=cell.text,
-        verdict=verdict,
+    pair, found = judged.pair, judged.found
+    return replace(
+        _not_compared(cell, pair.a, pair.b, _why(judged.verdict, pair, found, tolerance)),
+        verdict=judged.verdict,
         ratio=_ratio(found.log_ratio),
         low=_ratio(found.low),
         high=_ratio(found.high),
-        a_gbps=_gbps(pair.a),
-        b_gbps=_gbps(pair.b),
-        a_processes=pair.a.n,
-        b_processes=pair.b.n,
-        a_s=Fact(math.exp(pair.a.mean_log)),
-        b_s=Fact(math.exp(pair.b.mean_log)),
-        why=_why(verdict, pair, found, tolerance),
         confirmed=judged.confirmed,
         assumed=found.assumed,
         least_loss=judged.least_loss,
@@ -173,8 +164,11 @@ def _missing(
         for name, side in ((a.name, of_a), (b.name, of_b))
         if cell not in side or side[cell].n == 0
     )
-    nothing: Fact[float] = unknown(_NOT_COMPARED)
-    one, other = of_a.get(cell), of_b.get(cell)
+    return _not_compared(cell, of_a.get(cell), of_b.get(cell), f"not compared: {why}")
+
+
+def _not_compared(cell: Cell, a: samples.Series | None, b: samples.Series | None, why: str) -> CellComparison:
+    nothing: Fact[float] = unknown("it is not on both sides")
     return CellComparison(
         cell=cell,
         text=cell.text,
@@ -182,13 +176,13 @@ def _missing(
         ratio=nothing,
         low=nothing,
         high=nothing,
-        a_gbps=_gbps(one),
-        b_gbps=_gbps(other),
-        a_processes=one.n if one else 0,
-        b_processes=other.n if other else 0,
-        a_s=_seconds(one),
-        b_s=_seconds(other),
-        why=f"not compared: {why}",
+        a_gbps=_gbps(a),
+        b_gbps=_gbps(b),
+        a_processes=a.n if a else 0,
+        b_processes=b.n if b else 0,
+        a_s=_seconds(a),
+        b_s=_seconds(b),
+        why=why,
     )
 
 

@@ -22,7 +22,7 @@ from pyxfer._document.baselines import AnyRun
 from pyxfer._document.cells import cell_of
 from pyxfer._document.links import CopyEngine, LinkGroup, Links, LinksParameters
 from pyxfer._document.runs import Run
-from pyxfer._python import python_command
+from pyxfer._python import ending_of, python_command
 from pyxfer.errors import DocumentError, MeasurementError, UsageError
 from pyxfer.native import HOST
 from pyxfer.units import format_seconds
@@ -244,7 +244,7 @@ def _result(code: int, path: Path, last_line: str) -> AnyRun:
         raise UsageError(last_line or "The measuring process refused its options without a message.")
     if code not in _EXIT_CODES:
         said = f": {last_line}" if last_line else "."
-        raise MeasurementError(f"A measuring process {_ending(code)}{said}")
+        raise MeasurementError(f"A measuring process {ending_of(code)}{said}")
     try:
         run = _load(path)
     except DocumentError as error:
@@ -263,15 +263,6 @@ def _result(code: int, path: Path, last_line: str) -> AnyRun:
 def _plain(number: float) -> str:
     """The number without an exponent, which no option accepts."""
     return f"{number:.9f}".rstrip("0").rstrip(".")
-
-
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    if -code == signal.SIGKILL:
-        return "was killed (SIGKILL; possibly out of memory)"
-    return f"crashed ({name})"
 
 
 def _last_line(log: BinaryIO) -> str:

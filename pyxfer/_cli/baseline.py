@@ -61,7 +61,7 @@ def compare(
     exports = _comparison_exports(export_json, export_md, None, export_github, export_bencher, report, quiet=quiet)
     share = share_of(tolerance, "--tolerance")
     comparison = compare_samples(*distinct_names(sample_of(a, a, store), sample_of(b, b, store)), share)
-    _deliver(comparison, exports, details=details)
+    exports.deliver(comparison, details=details)
     slower = [] if limit is None else certainly_slower(comparison, limit)
     if slower:
         say(f"cells certainly slower by more than {fail_on.partition(':')[2] if fail_on else ''}: {len(slower)}")
@@ -69,7 +69,6 @@ def compare(
 
 
 def _limit(text: str) -> float:
-
     word, colon, share = text.partition(":")
     if word != "slower" or not colon:
         raise UsageError(f"--fail-on {text!r} is not of the form slower:SHARE: write one such as --fail-on slower:5%.")
@@ -112,12 +111,6 @@ def _comparison_exports(
     )
 
 
-def _deliver(comparison: Comparison, exports: Exports[Comparison], *, details: bool) -> None:
-    from pyxfer._report.comparison import print_comparison
-
-    exports.deliver(comparison, lambda page: print_comparison(comparison, page), details=details)
-
-
 def history(
     host: Host = None,
     cell: Annotated[
@@ -138,7 +131,6 @@ def history(
 
     Without --host, all hosts of the store are shown; many hosts have one line each.
     """
-    from pyxfer._report.history import print_history
     from pyxfer._report.kinds import table_of
 
     exports: Exports[History] = Exports(
@@ -146,7 +138,7 @@ def history(
     )
     with pyxfer.open_store(store, create=False) as opened:
         found = opened.history(cell, host=host, since=since)
-    exports.deliver(found, lambda page: print_history(found, page))
+    exports.deliver(found)
 
 
 DEFAULT_NAME, LINKS_NAME = "default", "links"
@@ -272,11 +264,6 @@ def import_file(
         say(f"added {baseline.name!r} of {baseline.fingerprint.host} as {added}, {len(baseline.processes)} runs")
 
 
-def _open(url: str | None) -> Store:
-
-    return pyxfer.open_store(url, create=False)
-
-
 Name = Annotated[
     str | None,
     opt.option(
@@ -323,7 +310,7 @@ def save(
     With --links, the links of all GPUs; the budget is then 15s for each GPU, and each copy has the size of its link.
     """
     from pyxfer._baseline import store_tables
-    from pyxfer._baseline.check import added_to, check_processes, make_baseline
+    from pyxfer._baseline.check import added_to, check_processes, make_baseline, this_machine
     from pyxfer._baseline.measure import Processes as Started
     from pyxfer._baseline.measure import request_again
     from pyxfer._report.baseline import print_baseline
@@ -343,7 +330,7 @@ def save(
     )
     with Started() as started:
         started.prepare()
-        machine, devices = measure_request.find_devices(device, links=links)
+        machine, devices = this_machine(device, links=links)
         before = _before(machine, name, store, add=add)
         request = request_again(devices, before.processes[0]) if before else asked(devices)
         measure = _measuring(started, request, processes, "", lambda count: True, exports)
@@ -413,7 +400,7 @@ def check(
     Slow and undecided cells are measured again, in up to --retries more processes. The exit code is 1 only if a cell is
     slower by more than the tolerance in all processes together and in most single ones.
     """
-    from pyxfer._baseline.check import baseline_sample, find_baseline
+    from pyxfer._baseline.check import baseline_sample, find_baseline, this_machine
     from pyxfer._baseline.check import check as check_against
     from pyxfer._baseline.judge import is_look
     from pyxfer._baseline.measure import Processes as Started
@@ -425,13 +412,13 @@ def check(
     measure_request.check_options(context, links=links, require_gpu=require_gpu)
     with pyxfer.open_store(store, create=False) as opened, Started() as started:
         started.prepare()
-        machine, devices = measure_request.find_devices(device, links=links)
+        machine, devices = this_machine(device, links=links)
         baseline = find_baseline(opened, name, machine)
         request = request_again(devices, baseline_sample(baseline).first)  # raises if the baseline has no runs
         keeper = _Keeper(opened, {"baseline": name})
         measure = _measuring(started, request, 1 + retries, "at most ", lambda count: not is_look(count), exports)
         checked = check_against(baseline, measure, tolerance=share, retries=retries, on_run=keeper.keep)
-    _deliver(checked.comparison, exports, details=details)
+    exports.deliver(checked.comparison, details=details)
     is_same = checked.comparison.verdict == "SAME" and not checked.interrupted
     if add and is_same and not any(map(why_invalid, checked.runs)):
         _join(baseline, checked.runs, store, exports)

@@ -17,7 +17,6 @@ def one_of(values: Values) -> Complete:
 
 
 def some_of(values: Values) -> Complete:
-
     def complete(incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
         used = before.split(",")

@@ -174,10 +174,9 @@ def kept_in_store(fleet: Fleet, store: str | None, exports: Exports[Fleet]) -> s
 
 
 def _print(fleet: Fleet, exports: Exports[Fleet]) -> None:
-    from pyxfer._report.fleet import print_fleet
     from pyxfer._report.fleet_formats import can_be_drained
 
-    exports.deliver(fleet, lambda page: print_fleet(fleet, page))
+    exports.deliver(fleet)
     nameless = [host.host for host in fleet.with_verdict("slow") if not can_be_drained(host)]
     if nameless:
         say(

@@ -56,7 +56,6 @@ def host(
     import msgspec
 
     from pyxfer._fleet.job import CLOSING_S, Job, budget_of, find_devices, labels_of
-    from pyxfer._report.fleet import print_host_report
 
     exports: Exports[HostReport] = Exports((export_json, document_json), quiet=quiet)
     budget_s = budget_of(budget)
@@ -80,7 +79,7 @@ def host(
         report = msgspec.structs.replace(report, failure=early.failure)
     kept_in = None
     try:
-        exports.deliver(report, lambda page: print_host_report(report, page))
+        exports.deliver(report)
         kept_in = export_json
     finally:
         with _sigterm_as_ctrl_c():

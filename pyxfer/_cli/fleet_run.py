@@ -22,10 +22,9 @@ from pyxfer._cli.failures import INTERRUPTED, say
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyxfer._cli.output import Exports
     from pyxfer._document.fleets import Fleet
     from pyxfer._fleet.launch import HostJob, Launcher
-    from pyxfer._fleet.run import Kept
+    from pyxfer._measure.sampler import OnProgress
 
 _KINDS = ("job", "daemonset", "slurm-prolog")
 Transport = Literal["auto", "srun", "ssh", "ray", "files", "store"]
@@ -109,7 +108,7 @@ def run(
     from pyxfer._document import codec
     from pyxfer._fleet.job import budget_of, labels_of
     from pyxfer._fleet.launch import HostJob
-    from pyxfer._fleet.run import Kept
+    from pyxfer._fleet.run import FleetRun, Kept
 
     exports = fleet.fleet_exports(export_json, export_junit, export_prometheus, export_drain, report, quiet=quiet)
     transport, named = units.word_of(via, TRANSPORTS, "--via"), _named_hosts(hosts, hosts_file)
@@ -120,12 +119,12 @@ def run(
     launcher = None if source else _launcher(transport, job, named, at_once, wait_s)
     kept = Kept(_output_folder(output_folder), say)
     waited_s = _DOCUMENTS_S if wait_s is None else wait_s
-    if launcher is not None:
-        judged, interrupted = _measured(launcher, kept, exports, confirm=confirm)
-    elif transport == "files":
-        judged, interrupted = _from_files(source, named, waited_s, exports)
-    else:
-        judged, interrupted = _from_store(store, source, named, waited_s, exports)
+    with exports.progress() as progress:
+        if launcher is None:
+            judged, interrupted = _arrived(transport, source, store, named, waited_s, progress)
+        else:
+            measured = FleetRun(launcher, kept, progress)
+            judged, interrupted = measured.run(confirm=confirm), measured.interrupted
     kept.put_fleet(codec.encode(judged))
     trouble = kept.finish() or (fleet.kept_in_store(judged, store, exports) if save else "")
     try:
@@ -283,31 +282,24 @@ def _source_of(transport: Transport, folder: str | None, since: str | None) -> s
     return {"files": folder, "store": since}.get(transport) or ""
 
 
-def _from_store(
-    store: str | None, since: str, hosts: Sequence[str], wait_s: float, exports: Exports[Fleet]
+def _arrived(
+    transport: Transport,
+    source: str,
+    store: str | None,
+    hosts: Sequence[str],
+    wait_s: float,
+    progress: OnProgress,
 ) -> tuple[Fleet, bool]:
-    from pyxfer._baseline.store import open_store
-    from pyxfer._fleet.judge import judge
-    from pyxfer._fleet.run import wait_for_stored
-
-    with open_store(store, create=False) as opened, exports.progress() as progress:
-        arrivals, interrupted = wait_for_stored(opened, since, hosts, wait_s, progress)
-    return judge(arrivals), interrupted
-
-
-def _measured(launcher: Launcher, kept: Kept, exports: Exports[Fleet], *, confirm: bool) -> tuple[Fleet, bool]:
-    from pyxfer._fleet.run import FleetRun
-
-    with exports.progress() as progress:
-        run = FleetRun(launcher, kept, progress)
-        return run.run(confirm=confirm), run.interrupted
-
-
-def _from_files(folder: str, hosts: Sequence[str], wait_s: float, exports: Exports[Fleet]) -> tuple[Fleet, bool]:
+    """The verdicts on what hosts have written, and whether Ctrl-C ended the wait for it."""
     from pyxfer._fleet.collect import read_confirmations
     from pyxfer._fleet.judge import judge
-    from pyxfer._fleet.run import wait_for_files
+    from pyxfer._fleet.run import wait_for_files, wait_for_stored
 
-    with exports.progress() as progress:
-        arrivals, interrupted = wait_for_files(Path(folder), hosts, wait_s, progress)
-    return judge(arrivals, confirmations=read_confirmations([folder])), interrupted
+    if transport == "files":
+        arrivals, interrupted = wait_for_files(Path(source), hosts, wait_s, progress)
+        return judge(arrivals, confirmations=read_confirmations([source])), interrupted
+    from pyxfer._baseline.store import open_store  # files are read without SQLAlchemy
+
+    with open_store(store, create=False) as opened:
+        arrivals, interrupted = wait_for_stored(opened, source, hosts, wait_s, progress)
+    return judge(arrivals), interrupted

@@ -38,7 +38,7 @@ from pyxfer._cli.fleet_run import run as fleet_run
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, links, tune
 from pyxfer._cli.metrics import metrics, text_of
 from pyxfer._cli.options import example as _example
-from pyxfer._cli.output import Exports, announce_runtime, deliver_run, json_text, measured, run_exports, write_result
+from pyxfer._cli.output import Exports, announce_runtime, json_text, measure_and_deliver, run_exports, write_result
 from pyxfer._cli.watch import watch
 from pyxfer.errors import UsageError
 
@@ -214,6 +214,7 @@ _GROUPS = {
     "Keep and compare": ("baseline", "compare", "history", "metrics", "fleet"),
     "Look": ("show", "report", "list", "info", "schema"),
 }
+_ALIASES = {"bandwidth": "ceiling"}
 # Options that take a list are in the singular; users also write the plural.
 _OTHER_NAMES = {
     "batches": "batch",
@@ -230,6 +231,9 @@ _OTHER_NAMES = {
 
 class _Verbs(WithDefaults, TyperGroup):
     """Runs every verb so that its errors, and those of the command line, become messages and exit codes."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None and os.path.isfile(args[0]):
@@ -352,7 +356,7 @@ def pyxfer(
             trace=False,
             complete=complete,
         )
-        deliver_run(measured(measure, exports, device, require_gpu=False), exports, details=details)
+        measure_and_deliver(measure, exports, device, require_gpu=False, details=details)
         return
     for name in context.params:
         if is_given(context, name):

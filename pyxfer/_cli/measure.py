@@ -100,7 +100,7 @@ def frameworks(
         complete=complete,
         trace=not no_trace,
     )
-    output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports, details=details)
+    output.measure_and_deliver(measure, exports, device, require_gpu=require_gpu, details=details)
 
 
 def explain(
@@ -151,7 +151,7 @@ def explain(
         seed=seed,
         complete=complete,
     )
-    output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports, details=details)
+    output.measure_and_deliver(measure, exports, device, require_gpu=require_gpu, details=details)
 
 
 def tune(
@@ -206,15 +206,13 @@ def doctor(
     peak of the link and with known hosts of the same kind; no baseline is needed. Findings do not change the exit code,
     which is 0: --export-json has their status, and pyxfer baseline check fails if a host has become slower.
     """
-    from pyxfer._report.doctor import print_examination
-
     exports: output.Exports[Examination] = output.Exports(
         (export_json, output.document_json), report=report, quiet=quiet
     )
     if file is not None and any(is_given(context, name) for name in ("device", "budget", "require_gpu")):
         raise UsageError("A saved run is not measured again: leave out --device, --budget, --require-gpu, or the file.")
     examination = _measured(device, budget, require_gpu, exports) if file is None else _saved(file)
-    exports.deliver(examination, lambda page: print_examination(examination, page), details=details)
+    exports.deliver(examination, details=details)
     if file is None:
         if examination.run.ended == "interrupted":
             say("interrupted")
@@ -287,7 +285,7 @@ def ceiling(
         complete=complete,
         trace=not no_trace,
     )
-    output.deliver_run(output.measured(measure, exports, device, require_gpu=require_gpu), exports, details=details)
+    output.measure_and_deliver(measure, exports, device, require_gpu=require_gpu, details=details)
 
 
 _GROUPS = "Comma-separated list of host, together, pairs, local, latency, numa, small."
@@ -330,7 +328,6 @@ def links(
     """
     from pyxfer._document.links import COPY_ENGINES, Links
     from pyxfer._links.plan import groups_of
-    from pyxfer._report.links import print_links
 
     exports: output.Exports[Links] = output.run_exports(export_json, export_csv, export_md, report, quiet=quiet)
     measure = partial(
@@ -344,5 +341,5 @@ def links(
         seed=seed,
         complete=complete,
     )
-    run = output.measured(measure, exports, 0 if device is None else device, require_gpu=require_gpu)
-    output.deliver(run, exports, print_links, details=details)
+    first = 0 if device is None else device
+    output.measure_and_deliver(measure, exports, first, require_gpu=require_gpu, details=details)

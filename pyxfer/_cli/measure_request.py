@@ -12,11 +12,11 @@ from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.defaults import is_given
 from pyxfer.errors import UsageError
+from pyxfer.native import is_host_name
 from pyxfer.units import seconds_of, sizes_of, words_of
 
 if TYPE_CHECKING:
     from pyxfer._baseline.measure import Request
-    from pyxfer._document.baselines import Fingerprint
 
 LinksFlag = Annotated[
     bool, typer.Option("--links", help="Measure the links of all GPUs, as pyxfer links does, and not that of one.")
@@ -40,7 +40,7 @@ def check_options(context: typer.Context, *, links: bool, require_gpu: bool) -> 
             )
     if not links and "," in (context.params.get("device") or ""):
         raise UsageError("Several devices are for links: name one, or add --links.")
-    if require_gpu and context.params.get("device") == "host":
+    if require_gpu and is_host_name(context.params.get("device")):
         raise UsageError("--device host and --require-gpu exclude each other: leave one of them out.")
 
 
@@ -80,10 +80,3 @@ def asked_of_links(context: typer.Context, group: str | None, engine: str | None
     return partial(
         links_request, groups=request.groups, engines=request.engines, nbytes=nbytes, budget_s=request.budget_s
     )
-
-
-def find_devices(device: str | None, *, links: bool) -> tuple[Fingerprint, tuple[str, ...]]:
-    """The machine with these devices, and their names for other processes."""
-    from pyxfer._baseline.check import these_links, this_machine
-
-    return these_links(device) if links else this_machine("0" if device is None else device)

@@ -51,17 +51,18 @@ class Exports(Generic[Document]):
         quiet: bool = False,
     ) -> None:
         self._quiet = quiet
-        self._report = report
         check_report(report)
         given = [(path, encode) for path, encode in targets if path is not None]
         check_targets([path for path, _ in given] + ([] if report is None else [report]))
         self._to_stdout = [encode for path, encode in given if files.is_stdout(path)]
-        self._files: dict[str, Callable[[Document], str]] = {}
-        self._once: dict[str, Callable[[Document], str]] = {}
+        self._files: dict[str, Callable[[Document], bytes]] = {}
+        self._once: dict[str, Callable[[Document], bytes]] = {}
         for path, encode in given:
             if not files.is_stdout(path):
                 is_once = files.is_stream(path) or path.endswith(COLLECTED)
-                (self._once if is_once else self._files)[path] = encode
+                (self._once if is_once else self._files)[path] = partial(_encoded, encode)
+        if report is not None:
+            self._once[report] = partial(_report, report)
         self._checkpoints = files.Checkpoints(self._warn_once)
         self._has_warned = False
         self._saved: Document | None = None
@@ -80,7 +81,7 @@ class Exports(Generic[Document]):
         """Rewrite the files with the result so far, soon and in another thread."""
         for path, encode in self._files.items():
             if document is not self._saved:
-                self._checkpoints.put(path, _encoded(encode, document))
+                self._checkpoints.put(path, encode(document))
         self._saved = document
 
     def keep(self, document: Document) -> None:
@@ -95,32 +96,36 @@ class Exports(Generic[Document]):
         failures = []
         for path, encode in {**retried, **self._once}.items():
             try:
-                _write(path, _encoded(encode, document))
+                _write(path, encode(document))
             except (PyxferError, MemoryError) as error:
                 failures.append(str(error) or f"{path!r} cannot be written (out of host memory).")
-        for encode in self._to_stdout:
-            sys.stdout.write(encode(document))
-        try:
-            write_report(self._report, document)
-        except PyxferError as error:
-            failures.append(str(error))
+        for print_document in self._to_stdout:
+            sys.stdout.write(print_document(document))
         if failures:
             raise NotKeptError(" ".join(failures))
 
-    def deliver(self, document: Document, print_page: Callable[[Page], object], *, details: bool = False) -> None:
-        """Write a finished result to all targets, and print the page unless an export goes to stdout."""
-        from pyxfer._report.layout import Page
-
+    def deliver(
+        self, document: Document, print_page: Callable[[Page], object] | None = None, *, details: bool = False
+    ) -> None:
+        """Write a finished result to all targets, and print its page unless an export goes to stdout."""
         try:
             self.finish(document)
         finally:
             if not self._to_stdout:
-                self.print(print_page, Page(sys.stdout, details=details))
+                self.print(document, print_page, details=details)
             sys.stdout.flush()
 
-    def print(self, print_page: Callable[[Page], object], page: Page) -> None:
-        if not self._quiet:
-            print_page(page)
+    def print(
+        self, document: Document, print_page: Callable[[Page], object] | None = None, *, details: bool = False
+    ) -> None:
+        """Print the page, on stderr if an export goes to stdout."""
+        if self._quiet:
+            return
+        from pyxfer._report.kinds import print_document
+        from pyxfer._report.layout import Page
+
+        page = Page(sys.stderr if self._to_stdout else sys.stdout, details=details)
+        (print_page or partial(print_document, document))(page)
 
     def note(self, text: str) -> None:
         """Say what has been done; errors are said by `say`."""
@@ -161,13 +166,6 @@ def check_report(path: str | None) -> None:
         webpage.check_report(path)
 
 
-def write_report(path: str | None, document: object) -> None:
-    if path is not None:
-        from pyxfer._report import webpage
-
-        webpage.write_report(path, document)
-
-
 def check_targets(paths: Sequence[str]) -> None:
     if sum(map(files.is_stdout, paths)) > 1:
         raise UsageError("Only one export can go to stdout (-): give the others a file name.")
@@ -181,6 +179,12 @@ def check_targets(paths: Sequence[str]) -> None:
 
 def _encoded(encode: Callable[[Document], str], document: Document) -> bytes:
     return encode(document).encode(errors="backslashreplace")
+
+
+def _report(path: str, document: object) -> bytes:
+    from pyxfer._report import webpage
+
+    return webpage.report_bytes([document], webpage.suffix_of(path))
 
 
 _REFRESH_S = 0.1
@@ -258,35 +262,24 @@ def run_exports(
     )
 
 
-def measured(
-    measure: Callable[..., Document], exports: Exports[Document], device: int | str, *, require_gpu: bool
-) -> Document:
-    """Announce the runtime and call `measure` with a progress bar. The command line is parsed by then."""
+def measure_and_deliver(
+    measure: Callable[..., Measured],
+    exports: Exports[Measured],
+    device: int | str,
+    *,
+    require_gpu: bool,
+    details: bool,
+) -> None:
+    """Announce the runtime, measure, save, print the page, write to the streams, and exit with the run's code.
+
+    The command line is parsed by then.
+    """
     announce_runtime(device, require_gpu)
     with exports.progress() as progress:
-        return measure(require_gpu=require_gpu, on_progress=progress, save_to=exports.saver)
-
-
-def deliver_run(run: Run, exports: Exports[Run], *, details: bool = False) -> None:
-    from pyxfer._report.run import print_run
-
-    deliver(run, exports, print_run, details=details)
-
-
-def deliver(
-    run: Measured,
-    exports: Exports[Measured],
-    print_page: Callable[[Measured, Page], None],
-    *,
-    details: bool = False,
-) -> None:
-    """Save the files, print the page, write to the streams, and exit with the run's code."""
-    from pyxfer._report.layout import Page
-
+        run = measure(require_gpu=require_gpu, on_progress=progress, save_to=exports.saver)
     exports.keep(run)
-    page = Page(sys.stderr if exports.takes_stdout else sys.stdout, details=details)
     try:
-        exports.print(partial(print_page, run), page)
+        exports.print(run, details=details)
     except (SystemExit, NotKeptError):  # stdout is closed or full
         exports.finish(run)
         raise

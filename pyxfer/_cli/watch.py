@@ -18,7 +18,7 @@ import typer
 
 from pyxfer._cli import options as opt
 from pyxfer._cli.failures import NOT_VALID, say
-from pyxfer._cli.output import check_report, check_targets, write_report
+from pyxfer._cli.output import check_report, check_targets
 from pyxfer._document.files import is_stdout, write_whole
 from pyxfer.errors import PyxferError, UsageError
 from pyxfer.units import MAX_DURATION_S, seconds_of, whole_of
@@ -37,28 +37,9 @@ Write = Callable[[str, "Window", "Watched"], None]
 class WatchExports:
     """The files that a watch writes; with several windows their names contain the number of the window."""
 
-    def __init__(
-        self,
-        *,
-        trace: str | None,
-        json: str | None,
-        csv: str | None,
-        md: str | None,
-        several: bool,
-        report: str | None = None,
-        quiet: bool = False,
-    ) -> None:
-        given: dict[str, tuple[str | None, Write]] = {
-            "--trace": (trace, _trace),
-            "--export-json": (json, lambda path, _, watched: watched.save(path)),
-            "--export-csv": (csv, lambda path, _, watched: _write(path, watched.to_csv())),
-            "--export-md": (md, lambda path, _, watched: _write(path, watched.to_markdown())),
-            "--report": (report, lambda path, _, watched: write_report(path, watched)),
-        }
-        check_report(report)
-        self.quiet = quiet
+    def __init__(self, given: dict[str, str | None], *, several: bool) -> None:
         self._several = several
-        self._targets = [(option, path, write) for option, (path, write) in given.items() if path is not None]
+        self._targets = [(option, path, WRITERS[option]) for option, path in given.items() if path is not None]
         for option, path, _ in self._targets:
             if is_stdout(path):
                 raise UsageError(f"{option} cannot be stdout, which belongs to the script: give a file name.")
@@ -96,6 +77,15 @@ def _trace(path: str, window: Window, _: Watched) -> None:
 
 def _write(path: str, text: str) -> None:
     write_whole(path, text.encode())
+
+
+WRITERS: dict[str, Write] = {
+    "--trace": _trace,
+    "--export-json": lambda path, _, watched: watched.save(path),
+    "--export-csv": lambda path, _, watched: _write(path, watched.to_csv()),
+    "--export-md": lambda path, _, watched: _write(path, watched.to_markdown()),
+    "--report": lambda path, _, watched: watched.write_report(path),
+}
 
 
 # pyxfer is imported with its own sys.path, so that a json.py beside the script cannot shadow the standard library.
@@ -211,9 +201,9 @@ def watch(
 
     if re.fullmatch(r"python[0-9.]*", os.path.basename(script)):
         raise UsageError(f"pyxfer starts Python itself: leave {script!r} out, as in pyxfer watch train.py.")
-    exports = WatchExports(
-        trace=trace, json=export_json, csv=export_csv, md=export_md, several=by_signal, report=report, quiet=quiet
-    )
+    check_report(report)
+    paths = (trace, export_json, export_csv, export_md, report)
+    exports = WatchExports(dict(zip(WRITERS, paths, strict=True)), several=by_signal)
     if not is_module:
         exports.refuse_to_overwrite(script)
     os.getcwd()  # raises here and not in the script's process if the folder has been deleted
@@ -229,7 +219,7 @@ def watch(
     with tempfile.TemporaryDirectory(prefix="pyxfer-watch-") as folder:
         driver = target.choice.engine.driver_version() if target.choice.runtime == "cuda" else 0
         launch = Launch(options, folder, is_module, skip_s, step or "", by_signal, driver)
-        reporter = _Reporter(Path(folder), target, compared, exports, several=by_signal, details=details)
+        reporter = _Reporter(Path(folder), target, compared, exports, several=by_signal, details=details, quiet=quiet)
         code = _run(launch, [script, *(arguments or ())], reporter)
     raise SystemExit(code)
 
@@ -258,6 +248,7 @@ class _Reporter:
         *,
         several: bool,
         details: bool,
+        quiet: bool,
     ) -> None:
         self._folder = folder
         self._target = target
@@ -266,7 +257,7 @@ class _Reporter:
         self._several = several
         self._details = details
         self._count = 0
-        self.is_quiet = exports.quiet
+        self.is_quiet = quiet
         self.has_lost_a_report = False
 
     def look(self) -> None:

@@ -59,8 +59,8 @@ class HasCharts(ShortRepr):
         return {**drawn, "text/html": self._repr_html_(), "text/plain": repr(self)}
 
 
-class HasPage(HasCharts):
-    """A document with a page of its own."""
+class HasTable(HasCharts):
+    """A document with a page of its own, whose rows are a table."""
 
     __slots__ = ()
 
@@ -82,12 +82,6 @@ class HasPage(HasCharts):
 
     def __str__(self) -> str:
         return self.text()
-
-
-class HasTable(HasPage):
-    """A document whose rows are a table."""
-
-    __slots__ = ()
 
     def table(self) -> Table:
         """Return its rows for pandas, polars, pyarrow or DuckDB; the columns are those of `to_csv`."""

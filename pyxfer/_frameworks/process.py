@@ -54,7 +54,7 @@ from pyxfer._frameworks.messages import (
 from pyxfer._frameworks.registry import adopt_route, load_framework, resolve_reference
 from pyxfer._frameworks.subjects import describe_error
 from pyxfer._machine.devices import find_device
-from pyxfer._python import python_command
+from pyxfer._python import ending_of, python_command
 from pyxfer._trace.traced_trials import NOT_REACHED
 from pyxfer.errors import PyxferError, RefusedError
 from pyxfer.native import HOST, choose, is_host_name
@@ -277,12 +277,7 @@ class Supervisor:
 def _describe_exit(code: int | None) -> str:
     if code is None:
         return "its pipe closed, but it did not end"
-    if code >= 0:
-        return f"it ended by itself with exit code {code}"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    if -code == signal.SIGKILL:
-        return "it was killed (SIGKILL; possibly out of memory)"
-    return f"it crashed ({name})"
+    return f"it {ending_of(code)}"
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

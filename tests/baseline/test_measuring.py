@@ -77,7 +77,7 @@ def test_an_invalid_order_is_refused_with_the_message_of_the_process() -> None:
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "was killed (SIGKILL; possibly out of memory)"),
         (
             "import sys; print('first\\npyxfer: the last words', file=sys.stderr); sys.exit(7)",
-            "ended with exit code 7: the last words",
+            "ended by itself with exit code 7: the last words",
         ),
         ("pass", "measured nothing: There is no file"),
     ],

@@ -15,7 +15,7 @@ from baseline.store.making import make_baseline, run_at
 from command_line import interrupt_when, shell
 from command_line import pyxfer as in_a_process
 from fleet.stand_ins import make_stand_ins
-from fleet_samples import make_fleet, make_host, make_hosts
+from fleet_samples import make_fleet, make_host
 from in_process import TREE, Command
 from marks import slow
 from samples import make_run
@@ -24,7 +24,6 @@ import pyxfer
 from pyxfer import _baseline
 from pyxfer._baseline.store import open_store
 from pyxfer._document import codec
-from pyxfer._document.baselines import Comparison
 from pyxfer._document.examinations import Examination
 from pyxfer.errors import StoreError
 from pyxfer.native._host import testing
@@ -394,22 +393,6 @@ def test_a_document_that_was_measured_is_read_again(
     shown = command("show", str(path))
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout == written.stdout or not words  # the bare command prints a card
-
-
-def test_verdicts_on_a_fleet_are_read_again(command: Command, tmp_path: Path) -> None:
-    for report in make_hosts(20, {7: 0.08}):
-        report.save(tmp_path / f"{report.host}.json")
-    path = str(tmp_path / "fleet.json")
-    assert command("fleet", "judge", str(tmp_path), "--export-json", path).returncode == 0
-    assert command("show", path).returncode == 0
-
-
-def test_a_comparison_is_read_again(command: Command, tmp_path: Path) -> None:
-    runs, path = [str(tmp_path / "a.json"), str(tmp_path / "b.json")], tmp_path / "it.json"
-    for run in runs:
-        make_run().save(run)
-    assert command("compare", *runs, "--export-json", str(path)).returncode == 0
-    assert codec.decode(Comparison, path.read_bytes()).cells
 
 
 # --- --quiet: neither progress nor a page ----------------------------------------------------------------------------

@@ -257,7 +257,6 @@ STEPS = (
     Progress("page-locking", 1.0, ""),
 )
 
-
 LINES = "pyxfer: waking the link\npyxfer: measuring, about 7 s left\npyxfer: page-locking\n"
 
 
@@ -276,9 +275,7 @@ def test_a_log_has_one_line_per_phase(capsys: pytest.CaptureFixture[str]) -> Non
     with ProgressReport() as report:
         for step in STEPS:
             report(step)
-    assert (
-        capsys.readouterr().err == "pyxfer: waking the link\npyxfer: measuring, about 7 s left\npyxfer: page-locking\n"
-    )
+    assert capsys.readouterr().err == LINES
 
 
 def test_a_log_has_a_line_every_ten_seconds(
@@ -307,8 +304,7 @@ def test_a_terminal_has_a_bar_that_disappears_at_the_end(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_a_plain_terminal_has_lines(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
-    text = reported(monkeypatch, **variables)
-    assert text == LINES
+    assert reported(monkeypatch, **variables) == LINES
 
 
 def test_a_closed_stderr_does_not_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,30 +1,31 @@
-"""`pyxfer compare` and `pyxfer history`: files and what a store keeps."""
+"""`pyxfer compare` and `pyxfer history`: files and what a store keeps; the same and `pyxfer baseline` of links."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import junitparser
 import pytest
+from baseline.link_processes import make_process as make_link_process
+from baseline.link_processes import make_processes as make_link_processes
+from baseline.link_processes import shared_uplink
 from baseline.store.making import run_at
 from baseline_samples import Slower, all_slow, as_usual, make_processes, on_host
 from command_line import pyxfer as in_a_process
 from in_process import Command
-from typer.testing import CliRunner
+from links.conftest import Host, Measure, measure, share_uplinks
 
+from pyxfer._baseline import measure as measuring
 from pyxfer._baseline.check import make_baseline
+from pyxfer._baseline.measure import Request, request_again
 from pyxfer._baseline.store import open_store
-from pyxfer._cli.main import app
 from pyxfer._document.baselines import Baseline
 from pyxfer._document.runs import Run
+from pyxfer.native._host import testing
 
+__all__ = ["measure"]
 MADE_AT = "2025-11-21T08:30:00+00:00"
-
-
-@pytest.fixture
-def pyxfer(capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command."""
-    return Command(capsys)
 
 
 def baseline(seed: int, slower: Slower = as_usual) -> Baseline:
@@ -63,23 +64,23 @@ def test_a_comparison_exits_with_0(files: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(("share", "code"), [("5%", 1), ("20%", 0)])
 def test_fail_on_exits_with_1_if_a_cell_is_certainly_slower(
-    pyxfer: Command, share: str, code: int, files: dict[str, str]
+    command: Command, share: str, code: int, files: dict[str, str]
 ) -> None:
-    result = pyxfer("compare", files["fast"], files["slow"], "--fail-on", f"slower:{share}")
+    result = command("compare", files["fast"], files["slow"], "--fail-on", f"slower:{share}")
     assert result.returncode == code
     assert ("certainly slower by more than 5%: 12" in result.stderr) == bool(code)
 
 
-def test_two_runs_have_an_assumed_spread_and_never_fail(pyxfer: Command, files: dict[str, str]) -> None:
-    result = pyxfer("compare", files["run"], files["slow_run"], "--export-json", "-")
+def test_two_runs_have_an_assumed_spread_and_never_fail(command: Command, files: dict[str, str]) -> None:
+    result = command("compare", files["run"], files["slow_run"], "--export-json", "-")
     assert "one-process" in {remark["code"] for remark in json.loads(result.stdout)["remarks"]}
-    assert pyxfer("compare", files["run"], files["slow_run"], "--fail-on", "slower:5%").returncode == 0
+    assert command("compare", files["run"], files["slow_run"], "--fail-on", "slower:5%").returncode == 0
 
 
-def test_stored_runs_are_named_by_id_or_name(pyxfer: Command, store: tuple[str, str, str]) -> None:
+def test_stored_runs_are_named_by_id_or_name(command: Command, store: tuple[str, str, str]) -> None:
     path, baseline_id, run_id = store
     for first in (baseline_id, "baseline:default"):
-        result = pyxfer("compare", first, run_id, "--store", path)
+        result = command("compare", first, run_id, "--store", path)
         assert result.returncode == 0, result.stderr
         assert f"of {run_id} are slower than baseline 'default'" in result.stdout
 
@@ -94,9 +95,9 @@ def test_stored_runs_are_named_by_id_or_name(pyxfer: Command, store: tuple[str, 
     ],
 )
 def test_incomparable_inputs_are_refused(
-    pyxfer: Command, b: str, words: str, files: dict[str, str], store: tuple[str, str, str]
+    command: Command, b: str, words: str, files: dict[str, str], store: tuple[str, str, str]
 ) -> None:
-    result = pyxfer("compare", files["fast"], files.get(b, b), "--store", store[0])
+    result = command("compare", files["fast"], files.get(b, b), "--store", store[0])
     assert result.returncode in (2, 4)
     assert words in result.stderr
     assert (result.stdout, "Traceback" in result.stderr) == ("", False)
@@ -113,34 +114,140 @@ def two_hosts(tmp_path: Path) -> str:
     return path
 
 
-def output_of(*arguments: str, code: int = 0) -> str:
-    result = CliRunner().invoke(app, ["history", *arguments])
-    assert result.exit_code == code, result.output
-    return result.output
-
-
-def test_many_hosts_have_one_line_each(two_hosts: str) -> None:
+def test_many_hosts_have_one_line_each(command: Command, two_hosts: str) -> None:
     with open_store(two_hosts) as opened:
         for number in range(6):
             opened.add_run(run_at(1, host=f"other-{number}"))
-    lines = output_of("--store", two_hosts).splitlines()
+    lines = command("history", "--store", two_hosts).stdout.splitlines()
     assert lines[0].startswith("Newest of 8 histories of h2d:pinned:16MiB")
     assert lines[2].split()[:1] == ["node-7"]
     assert "-10.7 %" in lines[2]
     assert len(lines) == 10
 
 
-def test_as_json_it_has_every_point(two_hosts: str) -> None:
-    found = json.loads(output_of("--store", two_hosts, "--export-json", "-"))
+def test_as_json_it_has_every_point(command: Command, two_hosts: str) -> None:
+    found = json.loads(command("history", "--store", two_hosts, "--export-json", "-").stdout)
     assert [(group["host"], len(group["points"])) for group in found["groups"]] == [("node\n8", 4), ("node-7", 4)]
     assert found["schema_version"] == 1
 
 
-def test_as_csv_a_host_is_not_a_formula(tmp_path: Path) -> None:
+def test_as_csv_a_host_is_not_a_formula(command: Command, tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
     with open_store(path) as opened:
         run_id = opened.add_run(run_at(host="=1+1"))
-    header, row = output_of("--store", path, "--export-csv", "-").splitlines()
+    header, row = command("history", "--store", path, "--export-csv", "-").stdout.splitlines()
     assert header.split(",")[:6] == ["host", "runtime", "device", "gpu", "cell", "worker"]
     assert row.startswith("'=1+1,cuda,NVIDIA H200,GPU-6a1f2c3d")
     assert run_id in row
+
+
+# --- links -----------------------------------------------------------------------------------------------------------
+
+
+SLOW = 0.25  # GB/s: a copy lasts a millisecond
+ONE = ("--group", "local", "--size", "64KiB", "--budget", "0.3s", "--device", "host")
+
+
+@pytest.fixture
+def of_links(tmp_path: Path) -> dict[str, str]:
+    """Two baselines of links, the second with a shared uplink."""
+    paths = {name: str(tmp_path / f"{name}.json") for name in ("fast", "slow")}
+    groups = ("host", "together", "pairs", "local", "latency")
+    make_baseline("links", {}, make_link_processes(groups=groups), MADE_AT).save(paths["fast"])
+    slow = make_link_processes(seed=2, rate_of=shared_uplink(0, 1), groups=groups)
+    make_baseline("links", {}, slow, MADE_AT).save(paths["slow"])
+    return paths
+
+
+def test_the_page_has_the_slow_cells_and_their_cause(command: Command, of_links: dict[str, str]) -> None:
+    ended = command("compare", of_links["fast"], of_links["slow"])
+    assert ended.returncode == 0
+    assert ended.stdout.startswith("SLOW: 8 of ")
+    assert any(
+        "links.together.h2d.ce:host-gpu0+gpu1:128MiB" in line and "SLOW" in line for line in ended.stdout.splitlines()
+    )
+    assert "share an uplink" in ended.stdout
+
+
+def test_exports_have_every_cell(command: Command, of_links: dict[str, str], tmp_path: Path) -> None:
+    out = {form: str(tmp_path / f"out.{form}") for form in ("json", "github", "bencher")}
+    options = [word for form, path in out.items() for word in (f"--export-{form}", path)]
+    assert command("compare", of_links["fast"], of_links["slow"], *options).returncode == 0
+    rows = {row["text"]: row for row in json.loads(Path(out["json"]).read_text())["cells"]}
+    load = "links.latency.idle:host-gpu0:2MiB"
+    assert rows[load]["a_s"]["value"] == pytest.approx(1181e-9, rel=0.01)
+    github = {row["name"]: row for row in json.loads(Path(out["github"]).read_text())}
+    assert github[load]["unit"] == "million loads/s"
+    assert github[load]["value"] == pytest.approx(1e3 / 1181, rel=0.01)
+    bencher = json.loads(Path(out["bencher"]).read_text())
+    assert bencher[load]["latency"]["value"] == pytest.approx(1181, rel=0.01)
+    assert bencher["links.pairs.write.ce:gpu0-gpu1:512MiB"]["bandwidth"]["value"] == pytest.approx(396.1e9, rel=0.02)
+
+
+def test_a_large_comparison_shows_what_is_not_the_same(command: Command, tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"{number}.json") for number in (1, 2)]
+    make_baseline("links", {}, make_link_processes(gpus=4), MADE_AT).save(paths[0])
+    slow = make_link_processes(seed=2, gpus=4, rate_of=shared_uplink(0, 1))
+    make_baseline("links", {}, slow, MADE_AT).save(paths[1])
+    page = command("compare", *paths).stdout
+    lines = [line for line in page.splitlines() if line.startswith("links.")]
+    assert 0 < len(lines) <= 60
+    assert not any("SAME" in line for line in lines)
+    assert "Not shown: " in page
+
+
+def options_of(request: Request) -> dict[str, str]:
+    return dict(word.removeprefix("--").split("=", 1) for word in request.words if "=" in word)
+
+
+def test_a_request_repeats_earlier_links() -> None:
+    earlier = make_link_process(0, 1)
+    request = request_again(("GPU-0", "GPU-1"), earlier)
+    given = options_of(request)
+    assert given["device"] == "GPU-0,GPU-1"
+    assert given["group"] == ",".join(earlier.parameters.groups)
+    assert (given["seed"], "size" in given) == (str(earlier.parameters.seed), False)
+    assert "--require-gpu" in request.words
+
+
+@pytest.mark.slow
+def test_a_check_of_simulated_gpus_finds_a_shared_uplink(
+    command: Command, measure: Measure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def in_this_process(request: Request, _: object, ready: measuring.Ready) -> object:
+        ready.close()
+        given = options_of(request)
+        return measure(2, SLOW, group=given["group"], engine=given["engine"], seed=int(given["seed"]))
+
+    monkeypatch.setattr(measuring, "measure_process", in_this_process)
+    testing.set_device_count(2)
+    store, junit = str(tmp_path / "s.db"), tmp_path / "check.xml"
+    asked = ("--group", "host,together", "--engine", "ce", "--processes", "3")
+    saved = command("baseline", "save", "--links", *asked, "--store", store)
+    assert saved.returncode == 0, saved.stderr
+    with open_store(store) as opened:
+        (kept,) = opened.baselines()
+    assert (kept.name, len(kept.fingerprint.gpus)) == ("links", 2)
+    share_uplinks(monkeypatch, Host(link=SLOW, uplinks=[((0, 1), SLOW)]))
+    options = ("--tolerance", "25%", "--retries", "2", "--export-junit", str(junit), "--store", store)
+    checked = command("baseline", "check", "--links", *options)
+    assert checked.returncode == 1, checked.stdout + checked.stderr
+    (suite,) = junitparser.JUnitXml.fromfile(str(junit))
+    failed = {case.name.rpartition(":")[0] for case in suite if any(each.type == "SLOW" for each in case.result)}
+    assert "links.together.h2d.ce:host-gpu0+gpu1" in failed
+    assert not any(name.startswith("links.host.h2d") for name in failed)
+
+
+@pytest.mark.slow
+def test_processes_measure_links_of_host_memory(tmp_path: Path) -> None:
+    store = ("--store", str(tmp_path / "s.db"))
+    saved = in_a_process("baseline", "save", "--links", *ONE, *store, CUDA_VISIBLE_DEVICES="")
+    assert saved.returncode == 0, saved.stderr
+    assert "links.local.copy.ce:gpu0-gpu0:64KiB" in saved.stdout
+    checked = in_a_process(
+        "baseline", "check", "--links", "--device", "host", "--tolerance", "99%", "--retries", "0", *store
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    with open_store(store[1]) as opened:
+        (points,) = (group.points for group in opened.history("links.local").groups)
+    assert len(points) == 5 + 1

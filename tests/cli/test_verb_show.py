@@ -19,7 +19,7 @@ from pyxfer._cli.main import app
 from pyxfer._document import codec
 from pyxfer._document.codec import Kind
 from pyxfer._document.derivations import derived
-from pyxfer._report.kinds import table_of, to_markdown
+from pyxfer._report.kinds import print_document, table_of, to_markdown
 from pyxfer._report.run import print_run
 
 RUN = derived(full_run())
@@ -47,21 +47,15 @@ def test_sorted_by_rate_the_fastest_is_first(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", codec.KINDS, ids=lambda kind: kind.name)
-def test_every_kind_is_shown(command: Command, tmp_path: Path, kind: Kind[Any]) -> None:
+def test_every_kind_is_shown_and_becomes_a_table(command: Command, tmp_path: Path, kind: Kind[Any]) -> None:
     (tmp_path / "it.json").write_bytes(TEXTS[kind.name])
-    result = command("show", str(tmp_path / "it.json"))
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout
-
-
-@pytest.mark.parametrize("kind", codec.KINDS, ids=lambda kind: kind.name)
-def test_every_kind_becomes_a_table(command: Command, tmp_path: Path, kind: Kind[Any]) -> None:
-    (tmp_path / "it.json").write_bytes(TEXTS[kind.name])
-    exports = ("--export-csv", str(tmp_path / "it.csv"), "--export-md", "-")
+    exports = ("--export-csv", str(tmp_path / "it.csv"), "--export-md", str(tmp_path / "it.md"))
     result = command("show", str(tmp_path / "it.json"), *exports)
     assert (result.returncode, result.stderr) == (0, "")
     document = codec.load(tmp_path / "it.json")
-    assert result.stdout == to_markdown(document)
+    assert type(document) is kind.struct
+    assert result.stdout == printed(lambda page: print_document(document, page))
+    assert (tmp_path / "it.md").read_text() == to_markdown(document)
     assert (tmp_path / "it.csv").read_bytes().decode() == table_of(document).to_csv()
     header, *rows = (tmp_path / "it.csv").read_text().splitlines()
     assert rows

@@ -143,13 +143,6 @@ def test_a_name_that_is_not_utf_8_is_escaped() -> None:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-@each_kind
-def test_load_any_chooses_the_struct_by_the_kind(kind: Kind[Any], tmp_path: Path) -> None:
-    (tmp_path / "it.json").write_bytes(TEXTS[kind.name])
-    structs = tuple(known.struct for known in KINDS)
-    assert codec.load_any(tmp_path / "it.json", structs) == SAMPLES[kind.name][0]
-
-
 @pytest.mark.parametrize(
     ("data", "why"),
     [
