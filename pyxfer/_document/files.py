@@ -170,7 +170,7 @@ def read_whole(path: Path, most_bytes: int | None = None) -> bytes:
         raise DocumentError(
             f"{shown} is larger than {limit}, which no such document is: name a file that pyxfer saved."
         )
-    return _decompressed(data, shown, most_unpacked) if data.startswith(_GZIP_MAGIC) else data
+    return _decompressed(data, shown, most_unpacked, most_read) if data.startswith(_GZIP_MAGIC) else data
 
 
 def _read_up_to(file: BinaryIO | gzip.GzipFile, most_bytes: int) -> bytes:
@@ -182,7 +182,7 @@ def _read_up_to(file: BinaryIO | gzip.GzipFile, most_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def _decompressed(packed: bytes, shown: str, most_bytes: int) -> bytes:
+def _decompressed(packed: bytes, shown: str, most_bytes: int, most_read: int) -> bytes:
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(packed)) as file:
             data = _read_up_to(file, most_bytes + 1)
@@ -192,7 +192,8 @@ def _decompressed(packed: bytes, shown: str, most_bytes: int) -> bytes:
         raise DocumentError(f"{shown} is damaged (gzip: {error}): fetch it again from where it came.") from error
     if len(data) > most_bytes:
         limit = format_size(most_bytes)
-        raise DocumentError(f"{shown} is larger than {limit} once decompressed: if pyxfer saved it, run gunzip first.")
+        what = "if pyxfer saved it, run gunzip first" if most_bytes < most_read else "name a file that pyxfer saved"
+        raise DocumentError(f"{shown} is larger than {limit} once decompressed: {what}.")
     return data
 
 

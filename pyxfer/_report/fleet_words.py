@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from pyxfer._document.fleets import CellLoss, CellUnit, CohortCell, Contrast, Fleet, FleetHost, hosts_once
@@ -31,8 +31,10 @@ def sentence(fleet: Fleet) -> str:
     split = [cell for cohort in fleet.cohorts for cell in cohort.cells if cell.groups is not None]
     if not judged:
         no_document = "no document was found, such as pyxfer fleet host --export-json FILE writes"
-        reason = next((clean(host.reason, 200).rstrip(".") for host in once if host.reason), no_document)
-        return f"None of {counted(len(once), 'host')} could be judged: {reason}."
+        reasons = Counter(clean(host.reason, 200).rstrip(".") for host in once if host.reason)
+        reason, count = reasons.most_common(1)[0] if reasons else (no_document, 0)
+        none = "The host could not be judged" if len(once) == 1 else f"None of {len(once)} hosts could be judged"
+        return f"{none}{f'; {count} of them' if len(reasons) > 1 else ''}: {reason}."
     if slow or suspect:
         verb = ("is" if len(slow) == 1 else "are") if slow else ("was" if len(suspect) == 1 else "were")
         low = "slow" if slow else "low in one look and may be slow"

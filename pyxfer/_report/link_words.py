@@ -108,7 +108,8 @@ def alone_text(run: Links) -> str:
             peak = flow.peak_share.value
             of = "" if peak is None else f" ({peak * 100:.0f} % of the peak)"
             words.append(f"{rate_text(flow.rate)} GB/s {flow.side}{of}")
-    return f"GPU {first} gets {' and '.join(words)} from and to the host." if words else ""
+    who = f"Host memory in place of GPU {first}" if run.runtime == "host" else f"GPU {first}"
+    return f"{who} gets {' and '.join(words)} from and to the host." if words else ""
 
 
 def found(run: Links, group: str, case: str, engine: str = "ce", ends: tuple[int, int] | None = None) -> Traffic | None:

@@ -69,12 +69,17 @@ def test_a_fleet_without_figures_says_so(rows: list[Arrival]) -> None:
     assert charts_of(judge(rows)) == {}
 
 
+def test_without_figures_the_commonest_reason_leads() -> None:
+    full = Arrival("n1", "failed", "the disk is full", None, "ssh")
+    assert "None of 4 hosts could be judged; 3 of them: no answer" in page(judge([full, *late(3)]))
+
+
 def test_older_documents_of_a_host_are_no_further_hosts() -> None:
     older = [make_host(f"n{n}", began_at="2026-11-22T12:00:00+00:00") for n in range(3)]
     lines = page(judge(arrivals([*older, *make_hosts(20)]))).splitlines()
     assert "hosts   20: 20 fine" in lines
     assert "not judged" not in lines[0]
-    assert page(judge(arrivals([make_host("n1", cells=())] * 2))).startswith("None of 1 host could")
+    assert page(judge(arrivals([make_host("n1", cells=())] * 2))).startswith("The host could not be judged")
 
 
 def test_a_chance_is_told_unless_there_is_none() -> None:

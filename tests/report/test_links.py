@@ -60,6 +60,8 @@ def test_the_first_page_of_host_memory_names_no_gpu_and_of_parts_has_no_judgemen
     text = page(msgspec.structs.replace(make_links(1, groups=("latency",)), runtime="host"), details=False)
     assert "One load takes" in text
     assert "by a GPU" not in text
+    copies = msgspec.structs.replace(make_links(1, groups=("host",)), runtime="host")
+    assert sentence(copies).startswith("Host memory in place of GPU 0 gets ")
     run = Links.load(SAVED / "links_small.json.gz")
     assert "not seen under load. 12 rows were measured." in " ".join(page(run, details=False).split())
 
