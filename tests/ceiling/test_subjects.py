@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from ceiling.troubles import CHOSEN
+from tracing import captures
 
 from pyxfer._ceiling import subjects
 from pyxfer._ceiling.arena import Arena, sent_bytes, stride_bytes
@@ -22,6 +23,7 @@ from pyxfer._ceiling.subjects import MAX_COPIES, MAX_QUEUED, WINDOW_S, RawCopies
 from pyxfer._document.machines import Fact, Side
 from pyxfer._document.runs import Direction, Trial
 from pyxfer._measure.bracket import Bracket
+from pyxfer._trace.collector import Usage
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
@@ -197,6 +199,17 @@ def test_large_copies_of_many_calls_have_a_callers_time(engine: Engine, plan: Co
     with bench(engine, plan, 2 * MIB) as (subject, _, _):
         subject.calibrate()
         assert {trial.wall_s is not None for trial in subject.trial(0).values()} == {has_caller}
+
+
+def test_a_traced_window_is_its_timed_copies() -> None:
+    """Without those before and after it."""
+    capture = captures.capture(*(captures.copy(start_us, start_us + 90) for start_us in (0, 100, 200, 300)))
+    sample: Any = SimpleNamespace(elapsed_s=1e-4, dispatch_s=2e-5, wall_s=None, copies=2)
+    trial = subjects.traced_window(([sample], Usage.so_far(), capture), "h2d", captures.MIB, captures.MIB)
+    begin_ns = captures.BEGIN_NS + 100_000
+    assert trial.capture.records["start_ns"].tolist() == [begin_ns, begin_ns + 100_000]
+    assert (trial.begin_ns, trial.returned_ns, trial.copies) == (begin_ns, begin_ns, 2)
+    assert (trial.elapsed_s, trial.dispatch_s, trial.wall_s) == pytest.approx((2e-4, 4e-5, 2e-4))
 
 
 @pytest.mark.parametrize(("nbytes", "copies"), [(16 * MIB, 2), (MIB, 3)])

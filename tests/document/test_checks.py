@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,7 +200,7 @@ def test_every_committed_run_agrees_with_itself() -> None:
 
 
 HOST, FLEET = make_host(), make_fleet()
-CELL = HOST.cells[0]
+CELL, PEAK = HOST.cells[0], "cells[0].peak"
 
 
 @pytest.mark.parametrize(
@@ -213,6 +214,12 @@ CELL = HOST.cells[0]
     ids=["host", "fleet", "samples", "twice"],
 )
 def test_limits_of_hosts_and_fleets(found: checks.Problems, fields: list[str]) -> None:
+    assert [field for field, _ in found][:1] == fields
+
+
+@pytest.mark.parametrize(("peak", "fields"), [(0.5, []), (0.0, [PEAK]), (-1.0, [PEAK]), (math.inf, [PEAK])])
+def test_the_peak_of_a_host_is_above_zero_and_finite(peak: float, fields: list[str]) -> None:
+    found = host_problems(replace(HOST, cells=(replace(CELL, peak=Fact(peak)),)))
     assert [field for field, _ in found][:1] == fields
 
 
