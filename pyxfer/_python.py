@@ -6,6 +6,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
+# Python 3.13 imports linecache before it runs the code of `-c`. Python 3.10 knows no -P, and imports nothing.
+SAFE_PATH = ["-P"] if sys.version_info >= (3, 11) else []
 BOOT = "import sys; sys.path[:] = sys.argv.pop(1).split('\\n')\n"
 
 
@@ -15,7 +17,7 @@ def python_command(code: str, *arguments: str, flags: Sequence[str] = ()) -> lis
     `python -c` and `python -m` alone look into the current directory first: a json.py there would be run in place of
     the standard library's.
     """
-    isolated = ["-I"] if sys.flags.isolated else []
+    isolated = ["-I"] if sys.flags.isolated else SAFE_PATH
     return [sys.executable, *isolated, *flags, "-c", BOOT + code, "\n".join(sys.path), *arguments]
 
 

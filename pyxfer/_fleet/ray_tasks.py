@@ -35,7 +35,8 @@ def host_job(
 
     yield None
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        command = [*(program or [sys.executable, "-c", boot, "\n".join(sys.path)]), *arguments]
+        safe_path = ["-P"] if sys.version_info >= (3, 11) else []
+        command = [*(program or [sys.executable, *safe_path, "-c", boot, "\n".join(sys.path)]), *arguments]
         try:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors)  # noqa: S603
         except OSError as error:

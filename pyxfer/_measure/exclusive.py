@@ -18,12 +18,14 @@ import os
 import re
 import socket
 import struct
+import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 PLACE = "pyxfer-measuring"
+HOST_MEMORY = "host memory, not a PCIe link"
 _SOCKETS = Path("/proc/net/unix")
 _PEER = struct.Struct("3i")
 """Of SO_PEERCRED: the ids of a process, its user and its group."""
@@ -124,5 +126,10 @@ def _bound(name: str) -> socket.socket:
 
 
 def _name(what: str, device: str) -> str:
-    """A name of a limited length, whatever that of the device is."""
+    """A name of a limited length, whatever that of the device is.
+
+    Without a GPU only processes with one folder for temporary files meet: tests that run side by side have their own.
+    """
+    if device == HOST_MEMORY:
+        device += tempfile.gettempdir()
     return f"{PLACE}-{what}-{hashlib.sha256(device.encode()).hexdigest()[:32]}"

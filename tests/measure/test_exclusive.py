@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from pyxfer._machine.engine import HOST_REASON
 from pyxfer._measure import exclusive
 from pyxfer._measure.exclusive import Presence, queue_for, turn
 
@@ -54,6 +56,19 @@ def test_other_processes_on_the_device_are_met_at_the_beginning_and_later() -> N
     with Presence(DEVICE) as presence:
         pass
     assert presence.other_processes == set()
+
+
+def test_without_a_gpu_only_processes_with_one_temporary_folder_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert exclusive.HOST_MEMORY == HOST_REASON
+    with another_process(HOST_REASON) as other:
+        with Presence(HOST_REASON) as presence:
+            pass
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        with Presence(HOST_REASON) as elsewhere:
+            pass
+    assert (presence.other_processes, elsewhere.other_processes) == ({other.pid}, set())
 
 
 def test_a_killed_process_is_not_met() -> None:
