@@ -20,7 +20,7 @@ KIB = 1024
 OFTEN = {
     1: (
         "cuDeviceGet cuDeviceGetName cuDeviceGetUuid cuDeviceTotalMem cudaDeviceGetPCIBusId "
-        "cudaGetDeviceCount cudaHostRegister cudaHostUnregister cudaStreamQuery"
+        "cuStreamQuery cudaGetDeviceCount cudaHostRegister cudaHostUnregister cudaStreamQuery"
     ),
     2: "cudaFree cudaMalloc",
     3: "cudaDeviceGetAttribute cudaFreeHost cudaHostAlloc cudaStreamCreateWithFlags cudaStreamDestroy",
