@@ -25,8 +25,9 @@ OFTEN = {
     2: "cudaFree cudaMalloc",
     3: "cudaDeviceGetAttribute cudaFreeHost cudaHostAlloc cudaStreamCreateWithFlags cudaStreamDestroy",
     8: "cuCtxSynchronize cudaMemset cudaPointerGetAttributes",
+    40: "cuEventCreate",
     50: (
-        "cuCtxGetCurrent cuCtxSetCurrent cuEventCreate cuEventDestroy cuEventElapsedTime cuEventQuery "
+        "cuCtxGetCurrent cuCtxSetCurrent cuEventDestroy cuEventElapsedTime cuEventQuery "
         "cuEventRecord cuStreamWaitEvent cuThreadExchangeStreamCaptureMode cudaDeviceSynchronize "
         "cudaLaunchHostFunc cudaMemcpy cudaMemcpyAsync cudaSetDevice"
     ),
