@@ -32,10 +32,14 @@ class TrialRecorder:
     def __init__(self, engine: Engine, collector: Collector, device: int) -> None:
         self._collector = collector
         self._since_ns = 0
-        host, remote = engine.HostBuffer(_BYTES, "pinned", device), engine.DeviceBuffer(_BYTES, device)
-        self._copier = engine.Copier(device)
-        self._lane = engine.Lane("h2d", host.address, remote.address, _BYTES, _BYTES, 1)
-        self._buffers = host, remote
+        try:
+            self._host = engine.HostBuffer(_BYTES, "pinned", device)
+            self._remote = engine.DeviceBuffer(_BYTES, device)
+            self._copier = engine.Copier(device)
+            self._lane = engine.Lane("h2d", self._host.address, self._remote.address, _BYTES, _BYTES, 1)
+        except BaseException:
+            self.__dict__.clear()  # the error's traceback would keep them
+            raise
 
     def begin(self) -> None:
         """Begin a trial: discard the records so far, and wait until the device is idle."""
@@ -51,7 +55,7 @@ class TrialRecorder:
         return replace(capture, records=records[own])
 
     def close(self) -> None:
-        del self._copier, self._buffers
+        del self._copier, self._remote, self._host
 
 
 class Usage(NamedTuple):

@@ -25,9 +25,8 @@ OFTEN = {
     2: "cudaFree cudaMalloc",
     3: "cudaDeviceGetAttribute cudaFreeHost cudaHostAlloc cudaStreamCreateWithFlags cudaStreamDestroy",
     8: "cuCtxSynchronize cudaMemset cudaPointerGetAttributes",
-    40: "cuEventCreate",
     50: (
-        "cuCtxGetCurrent cuCtxSetCurrent cuEventDestroy cuEventElapsedTime cuEventQuery "
+        "cuCtxGetCurrent cuCtxSetCurrent cuEventCreate cuEventDestroy cuEventElapsedTime cuEventQuery "
         "cuEventRecord cuStreamWaitEvent cuThreadExchangeStreamCaptureMode cudaDeviceSynchronize "
         "cudaLaunchHostFunc cudaMemcpy cudaMemcpyAsync cudaSetDevice"
     ),
