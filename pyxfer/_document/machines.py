@@ -121,6 +121,10 @@ def unknown(reason: str) -> Fact[T]:
     return Fact(reason=reason)
 
 
+HOST_MEMORY = "host memory, not a PCIe link"
+"""The name of the device without a GPU, and the reason for what only a GPU has."""
+
+
 class Remark(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that a reader has to know about a result, with the option or step that changes it."""
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from pyxfer._document.machines import Device, Fact, Runtime
+from pyxfer._document.machines import HOST_MEMORY, Device, Fact, Runtime
 from pyxfer._machine import nvml as management
-from pyxfer._machine.engine import HOST_REASON, is_host
+from pyxfer._machine.engine import is_host
 from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import canonical_address
 from pyxfer.errors import CudaUnavailableError, UsageError
@@ -89,7 +89,7 @@ def _without_cuda(text: str) -> str:
 def _read_device(engine: Engine, index: int, nvml: Nvml) -> Device:
     properties = engine.device_properties(index)
     runtime: Runtime = "host" if is_host(engine) else "cuda"
-    none: Fact[Any] = Fact(reason=HOST_REASON)
+    none: Fact[Any] = Fact(reason=HOST_MEMORY)
     device = Device(index, runtime, properties.name, properties.memory_bytes, *(none,) * 7)
     if runtime == "host":
         return device

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pyxfer.native import Engine
 
-HOST_REASON = "host memory, not a PCIe link"
-
 
 def is_host(engine: Engine) -> bool:
     return engine.RUNTIME == "host"

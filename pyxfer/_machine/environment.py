@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pyxfer._document.machines import Device, Environment, Fact, version_of
+from pyxfer._document.machines import HOST_MEMORY, Device, Environment, Fact, version_of
 from pyxfer._machine import nvml as management
-from pyxfer._machine.engine import HOST_REASON, is_host
+from pyxfer._machine.engine import is_host
 from pyxfer._machine.host import available_host_bytes, host_bytes
 from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import device_path
@@ -197,7 +197,7 @@ def _driver(nvml: Nvml, root: Path) -> Fact[str]:
 
 def _driver_cuda(engine: Engine) -> Fact[str]:
     if is_host(engine):
-        return Fact(reason=HOST_REASON)
+        return Fact(reason=HOST_MEMORY)
     number = engine.driver_version()
     return Fact(cuda_version(number)) if number else Fact(reason="no CUDA driver is installed here")
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from pyxfer._document import machines
-from pyxfer._document.machines import Device, Fact, Hop, Link, LinkKind, LinkState, Remark
+from pyxfer._document.machines import HOST_MEMORY, Device, Fact, Hop, Link, LinkKind, LinkState, Remark
 from pyxfer._machine import nvml as management
 from pyxfer._machine import pci
 from pyxfer._machine.devices import find_device
-from pyxfer._machine.engine import HOST_REASON, is_host
+from pyxfer._machine.engine import is_host
 from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.sysfs import first_known
 from pyxfer.native import HOST, Engine, choose
@@ -109,7 +109,7 @@ def link(device: int | str = 0) -> Link:
 def read_link(engine: Engine, device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Link:
     """Read the present and the largest state of the link. `with_load` adds its state under load."""
     if is_host(engine):
-        return _no_link(HOST_REASON)
+        return _no_link(HOST_MEMORY)
     if engine.device_properties(device.index).integrated:
         return _no_link("the GPU and the CPU share one memory, so copies cross no link")
     nvml = nvml or management.shared()
@@ -140,7 +140,7 @@ def read_link(engine: Engine, device: Device, *, root: Path = Path("/"), nvml: N
 def link_under_load(device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Fact[LinkState]:
     """The present state of the link. Call it while copies run: an idle link may be slower."""
     if device.runtime == "host":
-        return Fact(reason=HOST_REASON)
+        return Fact(reason=HOST_MEMORY)
     now = management.link_now(nvml or management.shared(), device)
     return first_known(now, _nearest(_hops(device, root), lambda hop: hop.now))
 

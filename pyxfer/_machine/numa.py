@@ -8,9 +8,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pyxfer._document.machines import Device, Fact, Placement
+from pyxfer._document.machines import HOST_MEMORY, Device, Fact, Placement
 from pyxfer._machine import nvml as management
-from pyxfer._machine.engine import HOST_REASON
 from pyxfer._machine.nvml import Nvml
 from pyxfer._machine.pci import read_node
 from pyxfer._machine.sysfs import first_known, format_cpu_list, read_cpu_list, read_text
@@ -27,7 +26,7 @@ _WHY_NO_PAGES = {
 
 def device_node(device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Fact[int]:
     if device.runtime == "host":
-        return Fact(reason=HOST_REASON)
+        return Fact(reason=HOST_MEMORY)
     if device.pci.value is None:
         return Fact(reason=device.pci.reason)
     return first_known(read_node(device.pci.value, root), management.memory_node(nvml or management.shared(), device))

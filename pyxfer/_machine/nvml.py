@@ -14,8 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pyxfer._document.machines import Clocks, Device, Environment, Fact, LinkState
-from pyxfer._machine.engine import HOST_REASON
+from pyxfer._document.machines import HOST_MEMORY, Clocks, Device, Environment, Fact, LinkState
 from pyxfer.errors import INSTALL
 
 IDLE = "idle"
@@ -80,7 +79,7 @@ class Nvml:
     def handle(self, device: Device) -> Fact[Any]:
         """NVML's handle of a device; of the whole GPU if the device is a MIG instance."""
         if device.runtime == "host":
-            return Fact(reason=HOST_REASON)
+            return Fact(reason=HOST_MEMORY)
         key = (device.uuid.value, device.pci.value)
         found = self._handles.get(key)
         if found is None:

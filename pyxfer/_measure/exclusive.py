@@ -24,8 +24,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from pyxfer._document.machines import HOST_MEMORY
+
 PLACE = "pyxfer-measuring"
-HOST_MEMORY = "host memory, not a PCIe link"
 _SOCKETS = Path("/proc/net/unix")
 _PEER = struct.Struct("3i")
 """Of SO_PEERCRED: the ids of a process, its user and its group."""

@@ -8,12 +8,13 @@ from typing import Any
 
 from pyxfer._document.baselines import Baseline, KeptBaseline
 from pyxfer._document.links import Links
+from pyxfer._document.machines import HOST_MEMORY
 from pyxfer._document.runs import Run
 from pyxfer._report import grid, links, run
 from pyxfer._report.history import LONGEST_HOST, gpu_text
 from pyxfer._report.layout import Page, rate_cells
 from pyxfer._report.report import Report, Section
-from pyxfer._report.text import HOST_MEMORY, clean, escaped, fact_text, moment_text, yes_no
+from pyxfer._report.text import clean, escaped, fact_text, moment_text, yes_no
 
 
 def print_baselines(kept: Sequence[KeptBaseline], shown: str, page: Page) -> None:

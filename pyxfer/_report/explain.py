@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyxfer import units
 from pyxfer._document import machines, runs
-from pyxfer._document.machines import MAX_SHARE
+from pyxfer._document.machines import HOST_MEMORY, MAX_SHARE
 from pyxfer._document.remark_codes import severity_of
 from pyxfer._document.runs import PARTS
 from pyxfer._report import plots
@@ -14,7 +14,7 @@ from pyxfer._report.layout import Page, waterfall
 from pyxfer._report.recipes import NOT_RECOMMENDED, RAW_DOWNLOAD, RAW_UPLOAD, RECIPES
 from pyxfer._report.report import Advice
 from pyxfer._report.route_tables import WAYS, copies_nothing
-from pyxfer._report.text import HOST_MEMORY, Lines, capitalised, clean, reason_text, remark_text, sentence
+from pyxfer._report.text import Lines, capitalised, clean, reason_text, remark_text, sentence
 
 MAX_ADVICE = 3
 # Two times that differ by less than this are reported as equal.

@@ -19,12 +19,13 @@ from pyxfer._document.fleets import (
     KeptFleet,
     hosts_once,
 )
+from pyxfer._document.machines import HOST_MEMORY
 from pyxfer._report import fleet_words, grid
 from pyxfer._report.fleet_charts import charts_of_fleet, charts_of_host
 from pyxfer._report.grid import Grid, Row, fields, text_grid
 from pyxfer._report.layout import Column, Page, fitting_table
 from pyxfer._report.report import INTERVALS, Badge, Caption, Report, Section
-from pyxfer._report.text import HOST_MEMORY, Lines, clean, counted, reason_text, remark_lines, remark_text
+from pyxfer._report.text import Lines, clean, counted, reason_text, remark_lines, remark_text
 from pyxfer.units import format_percent
 
 _MAX_HOSTS = 10

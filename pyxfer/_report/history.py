@@ -8,12 +8,12 @@ from functools import partial
 from pyxfer import units
 from pyxfer._document.baselines import Fingerprint, History, HistoryChange, HistoryGroup, HistoryPoint
 from pyxfer._document.links import LOAD_BYTES
+from pyxfer._document.machines import HOST_MEMORY
 from pyxfer._report.grid import Cell, Column, Grid, Row, fields, number
 from pyxfer._report.layout import Page, rate_cells
 from pyxfer._report.plots import Spec, Values, history_plot, stack
 from pyxfer._report.report import Badge, Caption, Charts, Report, Section
 from pyxfer._report.text import (
-    HOST_MEMORY,
     NANO,
     clean,
     counted,

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pyxfer._doctor.links import link_findings
 from pyxfer._document.examinations import Finding, Status
 from pyxfer._document.links import HOST_END, Links, Traffic
+from pyxfer._document.machines import HOST_MEMORY
 from pyxfer._document.remark_codes import severity_of
 from pyxfer._report import link_words
 from pyxfer._report.layout import NONE, Column, Page, fitting_table, spread
 from pyxfer._report.overview import OF_LINK, STYLES, Answer, footer, on_the_point
-from pyxfer._report.text import HOST_MEMORY, Lines, clean, counted, link_text, remark_text, sentence
+from pyxfer._report.text import Lines, clean, counted, link_text, remark_text, sentence
 
 MATRIX_FROM = 4
 """Fewer GPUs have a line a pair instead of a matrix."""

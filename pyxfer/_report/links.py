@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pyxfer._document import links as documents
 from pyxfer._document.links import HOST_END, Links, Traffic, end_name
-from pyxfer._document.machines import Fact
+from pyxfer._document.machines import HOST_MEMORY, Fact
 from pyxfer._document.runs import Rate
 from pyxfer._report import link_words
 from pyxfer._report.grid import Column as GridColumn
@@ -17,7 +17,7 @@ from pyxfer._report.link_charts import charts_of_links
 from pyxfer._report.link_overview import MATRIX_FROM, answer, print_link_overview, print_matrix, remedies
 from pyxfer._report.overview import BADGES
 from pyxfer._report.report import INTERVALS, Badge, Caption, Report, Section
-from pyxfer._report.text import HOST_MEMORY, Lines, clean, fact_text, link_text, remark_text
+from pyxfer._report.text import Lines, clean, fact_text, link_text, remark_text
 from pyxfer._report.text import sentence as as_sentence
 from pyxfer.units import format_gbps, format_percent, format_seconds, format_size
 

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from pyxfer import units
 from pyxfer._document import machines, runs
+from pyxfer._document.machines import HOST_MEMORY
 from pyxfer._document.sessions import TestMachine
 from pyxfer._report import explain, frameworks, rates
 from pyxfer._report.explain import find_explained, print_explained
@@ -19,7 +20,7 @@ from pyxfer._report.notes import gather
 from pyxfer._report.overview import BADGES, answer, contents_text, doubts, footer, precision_text, print_overview
 from pyxfer._report.report import Advice, Badge, Report, Section
 from pyxfer._report.run_charts import CAPTIONS, charts_of_measurement, charts_of_run, reached_text
-from pyxfer._report.text import HOST_MEMORY, Lines, clean, rate_interval, reason_text, remark_lines, remark_text
+from pyxfer._report.text import Lines, clean, rate_interval, reason_text, remark_lines, remark_text
 
 
 def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:

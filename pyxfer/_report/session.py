@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
+from pyxfer._document.machines import HOST_MEMORY
 from pyxfer._document.runs import Share
 from pyxfer._document.sessions import Tested, TestMachine, XferSession
 from pyxfer._report.grid import Column, Grid, fields, text_grid
@@ -20,7 +21,6 @@ from pyxfer._report.prose import folded
 from pyxfer._report.report import Badge, Caption, Charts, Report
 from pyxfer._report.run import COLUMNS, cells_of
 from pyxfer._report.text import (
-    HOST_MEMORY,
     clean,
     counted,
     device_text,

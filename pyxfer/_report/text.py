@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pyxfer import units
 from pyxfer._document import machines, runs
+from pyxfer._document.machines import HOST_MEMORY
 from pyxfer._document.watches import Watched
 
 T = TypeVar("T")
@@ -15,7 +16,6 @@ T = TypeVar("T")
 Lines = list[tuple[str, str]]
 """Lines of a page, each a short label and its text."""
 
-HOST_MEMORY = "host memory, not a PCIe link"
 NANO = 1e9
 _LONGEST = 300
 # A reason may end with a remedy, which must not be cut off.

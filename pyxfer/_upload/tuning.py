@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import msgspec
 import numpy as np
 
-from pyxfer._document.machines import Fact, RingSource
+from pyxfer._document.machines import HOST_MEMORY, Fact, RingSource
 from pyxfer._document.tunings import (
     CopyDirection,
     CopyRate,
@@ -35,7 +35,7 @@ from pyxfer._document.tunings import (
     Verdict,
 )
 from pyxfer._machine import numa
-from pyxfer._machine.engine import HOST_REASON, is_host
+from pyxfer._machine.engine import is_host
 from pyxfer._measure.exclusive import Presence
 from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._upload.settings import (
@@ -104,7 +104,7 @@ def settings_for(
     partial = by_hand.completed_by(lasting)
     partial.applied_to(default_settings()).within(budget_bytes)  # raises before anything is tuned
     if is_host(engine) and not on_host:
-        chosen = ChosenSettings(default_settings(), "default", f"default, because this is {HOST_REASON}")
+        chosen = ChosenSettings(default_settings(), "default", f"default, because this is {HOST_MEMORY}")
     else:
         may_tune = may_tune and not partial.needs_no_tuning
         chosen = _kept_or_tuned(engine, device, min(budget_bytes, DEFAULT_BUDGET_BYTES), limit_s, may_tune, environ)
@@ -134,7 +134,7 @@ def tune_and_keep(
     with _one_at_a_time:
         tuned = tune(engine, device, limit_s=limit_s)
         if is_host(engine) and not on_host:
-            return _chosen_by(tuned, f"the tuning is not kept: this is {HOST_REASON}")
+            return _chosen_by(tuned, f"the tuning is not kept: this is {HOST_MEMORY}")
         return _keep(tuning_key(engine, device), cache_path(environ), tuned)
 
 

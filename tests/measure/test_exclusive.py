@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from pyxfer._machine.engine import HOST_REASON
+from pyxfer._document.machines import HOST_MEMORY
+from pyxfer._machine.devices import find_device
 from pyxfer._measure import exclusive
 from pyxfer._measure.exclusive import Presence, queue_for, turn
+from pyxfer.native import load
 
 DEVICE = "GPU-6a1f2c3d-0001"
 MEASURING = """
@@ -61,12 +63,12 @@ def test_other_processes_on_the_device_are_met_at_the_beginning_and_later() -> N
 def test_without_a_gpu_only_processes_with_one_temporary_folder_meet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert exclusive.HOST_MEMORY == HOST_REASON
-    with another_process(HOST_REASON) as other:
-        with Presence(HOST_REASON) as presence:
+    assert find_device(load("host"), 0).name == HOST_MEMORY
+    with another_process(HOST_MEMORY) as other:
+        with Presence(HOST_MEMORY) as presence:
             pass
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        with Presence(HOST_REASON) as elsewhere:
+        with Presence(HOST_MEMORY) as elsewhere:
             pass
     assert (presence.other_processes, elsewhere.other_processes) == ({other.pid}, set())
 

@@ -19,8 +19,8 @@ import pytest
 from ring_samples import MIB
 from upload.tunings import LIMIT_S, QUICK_SIZES
 
+from pyxfer._document.machines import HOST_MEMORY
 from pyxfer._document.tunings import CopyDirection, CopyRate, Tuned
-from pyxfer._machine.engine import HOST_REASON
 from pyxfer._measure import exclusive
 from pyxfer._upload import tuning, uploader
 from pyxfer._upload.device_arrays import DevicePool
@@ -138,7 +138,7 @@ def test_over_host_memory_the_default_is_used_without_tuning(
 ) -> None:
     chosen = settings_for(engine, 0, environ=environ)
     assert (chosen.settings, chosen.source) == (default_settings(), "default")
-    assert HOST_REASON in chosen.reason
+    assert HOST_MEMORY in chosen.reason
     assert tunings == []
     assert not Path(environ["PYXFER_CACHE"]).exists()
 
