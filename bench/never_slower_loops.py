@@ -63,9 +63,13 @@ class Loop:
             self.batches.renew()
 
     def close(self) -> None:
-        close = getattr(self.batches, "close", None)
-        if close is not None:
-            close()
+        _close(self.batches)
+
+
+def _close(batches: Iterator[Any]) -> None:
+    close = getattr(batches, "close", None)
+    if close is not None:
+        close()
 
 
 class Renewed:
@@ -90,9 +94,7 @@ class Renewed:
         self.batches = self.make()
 
     def close(self) -> None:
-        close = getattr(self.batches, "close", None)
-        if close is not None:
-            close()
+        _close(self.batches)
 
 
 def loops_of(peer: Peer, device: int | str) -> Iterator[Case]:

@@ -90,7 +90,7 @@ def download(y: Any, out: Any = None) -> Any:
         for uploader in tuple(_by_index.values()):  # asking an array for its device takes 2 us
             if (made := uploader._download_at_once(y)) is not None:
                 return made
-    return _uploader(_device_name_of(y)).download(y, out)
+    return _uploader(_device_name_of(y))._download(y, out)
 
 
 def prefetch(batches: Iterable[Any], to: FrameworkName, depth: int = 2, device: int | str = 0) -> Prefetch[Any, Any]:

@@ -193,6 +193,9 @@ class Uploader(ShortRepr):
         """
         if out is None and (made := self._download_at_once(y)) is not None:
             return made
+        return self._download(y, out)
+
+    def _download(self, y: Any, out: Any) -> Any:
         with self._usable_mover() as mover:
             found = device_source_of(y, self._engine, self._device, self._target)
             if out is None:
