@@ -81,7 +81,7 @@ MADE_BY_USERS = ("Route", "Timer", "Transfer", "Uploader", "mark")
 
 
 def _leave_out(app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object) -> bool | None:
-    """Of a module on the page of parts, show only the parts."""
+    """Show only the parts of a module that the page of parts names."""
     del app, name, skip, options
     return True if what == "module" and not any(thing is part for part in PARTS) else None
 

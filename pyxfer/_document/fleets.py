@@ -22,9 +22,9 @@ from pyxfer.errors import UsageError
 HOST_SCHEMA_VERSION = 1
 FLEET_SCHEMA_VERSION = 1
 MAX_HOST_BYTES = 16 << 20
-"""Of a host's document that a launcher, a store or a fleet takes; one of 16 GPUs has less than 1 MiB."""
+"""The largest document of a host that a launcher, a store or a fleet takes; that of 16 GPUs has less than 1 MiB."""
 MAX_CELLS = 2000
-"""Of a host; one of 16 GPUs has a few hundred. Each is judged, so the cells of one host make verdicts on all slower."""
+"""The most cells of a host; 16 GPUs have a few hundred. All are judged, so those of one host slow down all verdicts."""
 
 MIN_FIGURE, MAX_FIGURE = 1e-6, 1e9
 """GB/s or nanoseconds: every figure of every host lies far inside."""

@@ -240,8 +240,9 @@ class Measurement(HasCharts, msgspec.Struct, frozen=True):
 
     `nbytes`: the size of a copy; `moved_bytes`: what one transfer moves in all. `variant`: `fresh` if each copy goes to
     memory that was just allocated. `bracket`: how trials are timed. `verified`: whether the contents arrived.
-    `first_s`: the first transfer of all, which is no trial. `summary`: the times by the device's events; `dispatch`:
-    until the calls returned; `wall`: by the caller's clock. A framework's route has `route_info`, `worker` and `batch`.
+    `first_s`: the first transfer of all, which does not count as a trial. `summary`: the times by the device's events;
+    `dispatch`: until the calls returned; `wall`: by the caller's clock. A framework's route has `route_info`, `worker`
+    and `batch`.
     """
 
     route: str

@@ -36,7 +36,7 @@ _Files = Sequence[tuple[str, bool]]
 class Arrival:
     """What came back from a host. `source`: the file, or what launched the host's job.
 
-    `named`: whether somebody else than the document says which host it is of: the launcher, or the name of the file.
+    `named`: whether the launcher or the name of the file says which host it is of, not the document alone.
     """
 
     host: str

@@ -153,8 +153,8 @@ def hosts_to_confirm(fleet: fleets.Fleet) -> tuple[str, ...]:
 def _one_each(rows: list[Arrival]) -> list[Arrival]:
     """Of several documents of one host one is judged; the others stay as rows.
 
-    It is the newest of those whose file is named after the host, or else of all. One of the future counts only if there
-    is no other: a clock that was once ahead would win over all later documents.
+    It is the newest of those whose file is named after the host, or else of all. One of the future counts only if it is
+    the only one: a clock that was once ahead would win over all later documents.
     """
     now = time.time()
     by_host: dict[str, list[int]] = defaultdict(list)

@@ -72,7 +72,7 @@ class HostJob:
         return words + [f"--label={name}={value}" for name, value in self.labels.items()]
 
     def limited(self) -> list[str]:
-        """The command, which ends on the host even if nobody can end it from here any more."""
+        """The command with a time limit of its own: it ends on the host even if the connection is lost."""
         return ["timeout", f"--kill-after={_KILL_S}", f"{self.limit_s:g}", *self.command()]
 
 

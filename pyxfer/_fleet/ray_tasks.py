@@ -132,7 +132,7 @@ class _Round:
                     self._give_up(task, "late", "the task did not end in time")
 
     def _alive(self) -> set[str]:
-        """The hosts that the cluster still has. If it has gone away, Ray ends this process meanwhile."""
+        """The hosts that the cluster still has. If it has gone away, Ray ends this process during the call."""
         ids = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
         return {host for host, node in self._nodes.items() if node["NodeID"] in ids}
 

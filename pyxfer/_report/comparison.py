@@ -79,7 +79,7 @@ def shown(comparison: Comparison) -> tuple[list[CellComparison], str]:
 
 
 def _size(row: CellComparison) -> float:
-    """Of a change, alike for the double and for the half."""
+    """How large a change is: the same for twice as much and for half."""
     return abs(math.log(row.ratio.value or 1.0))
 
 

@@ -33,7 +33,7 @@ _STRIP = 11
 _MIN_SCALE = 0.05
 LONGEST_HOST = 24
 _GPU_CHARACTERS = 12
-# An interval that ends beyond so many times the value is cut off there.
+# An interval that ends above this many times the value is cut off there.
 _FARTHEST = 10
 
 
@@ -138,9 +138,6 @@ def _print_newest(groups: Sequence[HistoryGroup], page: Page) -> None:
         *_strip_columns(newest),
     ]
     page.table(columns, ("host", "GPU", "cell", columns[-1][0]))
-
-
-"""An interval that ends beyond so many times the value is cut off there."""
 
 
 def _intervals(points: Sequence[HistoryPoint], group: HistoryGroup) -> list[str]:
