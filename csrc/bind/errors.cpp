@@ -1,5 +1,6 @@
 #include "bind/bind.hpp"
 #include "cuda/error.hpp"
+#include "ring/files.hpp"
 #include "trace/error.hpp"
 
 #include <cerrno>
@@ -47,6 +48,8 @@ void translate(std::exception_ptr fault) {
     raise("ForkedError", error.what());
   } catch (trace_unavailable_error const& error) {
     raise("TraceUnavailableError", error.what());
+  } catch (file_error const& error) {
+    PyErr_SetString(PyExc_OSError, error.what());
   } catch (std::system_error const& error) {
     if (error.code().value() == EAGAIN) {  // no memory for the stack of a thread, or a limit
       PyErr_SetString(PyExc_MemoryError,

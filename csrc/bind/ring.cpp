@@ -8,6 +8,8 @@
 
 #include <memory>
 #include <stdexcept>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -78,6 +80,47 @@ void bind_pack(py::module_& module) {
       .def(py::init(&pack_of), py::arg("arrays"))
       .def_readonly("offsets", &pack::offsets)
       .def_property_readonly("nbytes", [](pack const& self) { return self.all.bytes(); });
+}
+
+using file_row = std::tuple<int, int, std::size_t, std::string>;
+using number_row = std::tuple<std::size_t, std::size_t, std::size_t>;
+
+std::shared_ptr<file_set> files_of(std::vector<file_row> const& rows, int direct_readers) {
+  std::vector<file_set::file> files;
+  files.reserve(rows.size());
+  for (auto const& [buffered, direct, bytes, name] : rows) {
+    files.push_back({buffered, direct, bytes, name});
+  }
+  return std::make_shared<file_set>(std::move(files), direct_readers);
+}
+
+std::shared_ptr<file_window> window_of(std::shared_ptr<file_set> const& files,
+                                       std::vector<number_row> const& ranges,
+                                       std::vector<number_row> const& parts) {
+  std::vector<file_window::range> from;
+  from.reserve(ranges.size());
+  for (auto const& [file, offset, bytes] : ranges) { from.push_back({file, offset, bytes}); }
+  std::vector<file_window::part> to;
+  to.reserve(parts.size());
+  for (auto const& [begin, bytes, device] : parts) { to.push_back({begin, bytes, device}); }
+  return std::make_shared<file_window>(files, std::move(from), std::move(to));
+}
+
+void bind_files(py::module_& module) {
+  py::class_<file_set, std::shared_ptr<file_set>>(module, "FileSet", py::module_local(),
+                                                  py::is_final())
+      .def(py::init(&files_of), py::arg("files"), py::arg("direct_readers"))
+      .def(
+          "read",
+          [](file_set const& self, std::size_t file, std::size_t offset, std::size_t bytes,
+             std::uintptr_t address) {
+            self.read(file, offset, bytes, reinterpret_cast<void*>(address));
+          },
+          py::arg("file"), py::arg("offset"), py::arg("nbytes"), py::arg("address"), release_gil());
+  py::class_<file_window, std::shared_ptr<file_window>>(module, "FileWindow", py::module_local(),
+                                                        py::is_final())
+      .def(py::init(&window_of), py::arg("files"), py::arg("ranges"), py::arg("parts"))
+      .def_property_readonly("nbytes", &file_window::bytes);
 }
 
 bool at_once(ring& through, layout const& from, std::uintptr_t to,
@@ -184,6 +227,14 @@ void bind_transfers(owner_class<ring>& kind) {
       py::arg("device_address"), py::arg("stream"), release_gil());
 }
 
+void bind_reads(owner_class<ring>& kind) {
+  kind.def(
+      "start_read",
+      [](ring& self, std::shared_ptr<file_window> const& from,
+         std::optional<std::uintptr_t> after) { return self.start_read(from, stream_of(after)); },
+      py::arg("window"), py::arg("stream"), release_gil());
+}
+
 void bind_properties(owner_class<ring>& kind) {
   kind.def_property_readonly("device", &ring::device)
       .def_property_readonly("threads", [](ring const& self) { return self.settings().threads; })
@@ -206,6 +257,7 @@ void bind_ring(py::module_& module) {
   bind_staged(module);
   bind_ticket(module);
   bind_pack(module);
+  bind_files(module);
   owner_class<ring> kind(module, "Ring", py::module_local(), py::is_final());
   kind.def(py::init([](int device, int threads, std::ptrdiff_t chunk_bytes, int slots,
                        std::string const& fill, int spin_us, std::ptrdiff_t direct_bytes) {
@@ -218,6 +270,7 @@ void bind_ring(py::module_& module) {
            py::arg("device"), py::arg("threads"), py::arg("chunk_bytes"), py::arg("slots"),
            py::arg("fill"), py::arg("spin_us"), py::arg("direct_bytes") = 0);
   bind_transfers(kind);
+  bind_reads(kind);
   bind_properties(kind);
   kind.def(
           "threads_for",

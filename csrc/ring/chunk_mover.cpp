@@ -184,7 +184,9 @@ void chunk_mover::copy_between(std::uintptr_t host, chunk const& part, transfer 
                                std::uint64_t end) {
   if (issued_++ == 0) { shared.hold(stream_.view()); }
   settled_ = false;
-  copy_async({shared.way(), host, shared.device_at(part), part.bytes(), 0, 1}, 0, stream_.view());
+  shared.each_copy(part, [&](std::size_t offset, std::uintptr_t device, std::size_t bytes) {
+    copy_async({shared.way(), host + offset, device, bytes, 0, 1}, 0, stream_.view());
+  });
   record(end);
   settled_ = true;
 }

@@ -208,17 +208,34 @@ ticket ring::start_upload(layout const& from, std::uintptr_t to, std::optional<s
   note_process();
   require_device_memory(to, from);
   auto* const used = state_.get();
-  std::shared_ptr<event> begins;
-  if (after) {  // recorded now: the transfer does not wait for later work of the caller's stream
-    context_guard const guard{used->context};
-    require_no_capture(*after);
-    begins = std::make_shared<event>(device_, event_use::order);
-    begins->record(*after);
-  }
+  auto const begins = begin_after(after);
   return used->queue.start([used, from, to, begins](std::atomic<bool>& cancelled) {
     return used->run({direction::h2d, from, to, begins.get(), std::nullopt, true, true, nullptr},
                      std::nullopt, cancelled);
   });
+}
+
+ticket ring::start_read(std::shared_ptr<file_window const> from, std::optional<stream_view> after) {
+  note_process();
+  auto* const used = state_.get();
+  auto const begins = begin_after(after);
+  return used->queue.start([used, from = std::move(from), begins](std::atomic<bool>& cancelled) {
+    layout const no_array{0, 1, {0}, {1}};
+    return used->run(
+        {direction::h2d, no_array, 0, begins.get(), std::nullopt, true, false, nullptr, from.get()},
+        std::nullopt, cancelled);
+  });
+}
+
+/// An event behind the earlier work of a stream. It is recorded now: a transfer that was started
+/// does not wait for later work.
+std::shared_ptr<event> ring::begin_after(std::optional<stream_view> after) const {
+  if (!after) { return nullptr; }
+  context_guard const guard{state_->context};
+  require_no_capture(*after);
+  auto begins = std::make_shared<event>(device_, event_use::order);
+  begins->record(*after);
+  return begins;
 }
 
 void ring::cancel() noexcept { state_->queue.cancel(); }

@@ -2,6 +2,7 @@
 
 #include "copy/timed.hpp"
 #include "cuda/stream.hpp"
+#include "ring/files.hpp"
 #include "ring/layout.hpp"
 #include "ring/queue.hpp"
 #include "ring/settings.hpp"
@@ -73,6 +74,10 @@ class ring {
   [[nodiscard]] ticket start_upload(layout const& from, std::uintptr_t to,
                                     std::optional<stream_view> after);
 
+  /// The same from files, to the places on the device that the window names.
+  [[nodiscard]] ticket start_read(std::shared_ptr<file_window const> from,
+                                  std::optional<stream_view> after);
+
   /// From another thread: ends every transfer called so far with `cancelled_error`.
   void cancel() noexcept;
   /// Waits for every transfer called so far, and releases everything. If transfers or the device's
@@ -85,6 +90,8 @@ class ring {
 
  private:
   struct state;
+
+  [[nodiscard]] std::shared_ptr<event> begin_after(std::optional<stream_view> after) const;
 
   ring_settings settings_;
   int device_;

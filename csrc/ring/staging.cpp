@@ -43,7 +43,7 @@ int most_threads(staging_request const& request, int threads) {
 }
 
 bool demoting_pays(staging_request const& request, int threads) {
-  return request.way == direction::h2d && request.array.bytes() >= least_demoted_bytes &&
+  return request.way == direction::h2d && request.bytes() >= least_demoted_bytes &&
          most_threads(request, threads) >= threads_to_demote;
 }
 
@@ -73,7 +73,7 @@ staging::staging(int device, CUcontext context, ring_settings const& made)
 staged staging::run(staging_request const& request, std::atomic<bool>& cancelled) {
   auto const begin = host_clock::now();
   transfer shared{request,
-                  {request.array.bytes(), settings_, most_threads(request, settings_.threads)},
+                  {request.bytes(), settings_, most_threads(request, settings_.threads)},
                   fill_for(request, settings_),
                   cancelled,
                   begin};
@@ -98,6 +98,7 @@ staged staging::run(staging_request const& request, std::atomic<bool>& cancelled
 /// because the array has been read when it is in the slots; and small downloads, because they could
 /// not be cancelled inside the driver.
 staging::manner staging::manner_of(staging_request const& request, chunk_plan const& cut) {
+  if (request.files != nullptr) { return manner::through_slots; }
   auto const& array = request.array;
   auto const begins_late = request.begins != nullptr && !request.begins->passed();
   auto const returns_at_end = request.wait || request.way == direction::d2h;

@@ -3,6 +3,7 @@
 #include "copy/lane.hpp"
 #include "cuda/stream.hpp"
 #include "cuda/wait.hpp"
+#include "ring/files.hpp"
 #include "ring/layout.hpp"
 #include "ring/queue.hpp"
 #include "ring/settings.hpp"
@@ -16,7 +17,8 @@
 
 namespace pyxfer {
 
-/// A transfer between an array and device memory that holds its items in C order.
+/// A transfer between an array and device memory that holds its items in C order, or from files to
+/// several places on the device.
 struct staging_request {
   direction way{direction::h2d};
   layout const& array;
@@ -27,6 +29,11 @@ struct staging_request {
   bool beside{};                    ///< runs beside the caller's own work, so with few threads
   /// Called by the caller's thread; null if nothing can interrupt the transfer.
   interruption const* interrupted{};
+  file_window const* files{};  ///< if not null, the source in place of the array
+
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return files != nullptr ? files->bytes() : array.bytes();
+  }
 };
 
 // clang-format off
@@ -56,11 +63,21 @@ class transfer {
   [[nodiscard]] direction way() const noexcept { return moved_.way; }
   [[nodiscard]] chunk_plan const& plan() const noexcept { return plan_; }
   [[nodiscard]] layout const& array() const noexcept { return moved_.array; }
-  [[nodiscard]] std::uintptr_t device_at(chunk const& part) const noexcept {
-    return moved_.device + part.begin;
+  /// Calls `copy(offset in the chunk, device address, bytes)` for each copy that it takes.
+  template <typename Copy>
+  void each_copy(chunk const& part, Copy const& copy) const {
+    if (moved_.files != nullptr) {
+      moved_.files->each_part(part.begin, part.end, copy);
+    } else {
+      copy(std::size_t{0}, moved_.device + part.begin, part.bytes());
+    }
   }
   void fill(chunk const& part, void* slot) const {
-    moved_.array.read(part.begin, part.end, slot, fill_);
+    if (moved_.files != nullptr) {
+      moved_.files->read(part.begin, part.end, slot);
+    } else {
+      moved_.array.read(part.begin, part.end, slot, fill_);
+    }
   }
   void empty(chunk const& part, void const* slot) const {
     moved_.array.write(part.begin, part.end, slot, fill_);

@@ -57,7 +57,14 @@ TEST_F(ring_transfer, gives_several_adjacent_chunks_beside_the_work_of_the_calle
 
 TEST_F(ring_transfer, computes_the_address_and_the_content_of_a_chunk) {
   bytes slot(4096);
-  EXPECT_EQ(made_.device_at({2, 8192, 12288}), 0x10000U + 8192);
+  int copies = 0;
+  made_.each_copy({2, 8192, 12288}, [&](std::size_t at, std::uintptr_t device, std::size_t count) {
+    ++copies;
+    EXPECT_EQ(at, 0U);
+    EXPECT_EQ(device, 0x10000U + 8192);
+    EXPECT_EQ(count, 4096U);
+  });
+  EXPECT_EQ(copies, 1);
   made_.fill({2, 8192, 12288}, slot.data());
   auto const expected = source_.contents();
   EXPECT_EQ(std::memcmp(slot.data(), expected.data() + 8192, 4096), 0);

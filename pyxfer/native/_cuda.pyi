@@ -293,6 +293,11 @@ class Ring:
 
     @overload
     def start_upload(self, pack: Pack, device_address: int, stream: int | None) -> Ticket: ...
+    def start_read(self, window: FileWindow, stream: int | None) -> Ticket:
+        """Read from files to the places on the device that the window names; returns at once.
+
+        The memory must exist until the ticket is done.
+        """
     def cancel(self) -> None:
         """From another thread: end every transfer called so far with CancelledError."""
 
@@ -323,6 +328,29 @@ class Ring:
     def pinned_bytes(self) -> int: ...
 
 @final
+class FileSet:
+    """Files that stay open, by own descriptors, while transfers read them. Any thread may read.
+
+    Each file has a descriptor, one with O_DIRECT or -1, its size, and its name for messages. What the page cache does
+    not hold is read past it, by at most `direct_readers` threads at a time.
+    """
+
+    def __init__(self, files: Sequence[tuple[int, int, int, str]], direct_readers: int) -> None: ...
+    def read(self, file: int, offset: int, nbytes: int, address: int) -> None:
+        """Read to host memory. Raises OSError."""
+
+class FileWindow:
+    """What one transfer reads, and where it puts it: (file, offset, nbytes) and (begin, nbytes, device address).
+
+    Offsets and sizes of ranges are multiples of 4096. Parts begin in the bytes of all ranges one after the other.
+    """
+
+    def __init__(
+        self, files: FileSet, ranges: Sequence[tuple[int, int, int]], parts: Sequence[tuple[int, int, int]]
+    ) -> None: ...
+    @property
+    def nbytes(self) -> int: ...
+
 class Pack:
     """Contiguous arrays that cross in one copy. The caller keeps them unchanged until it has ended."""
 
