@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from command_line import environment
 
 import pyxfer
@@ -45,7 +46,7 @@ def run(folder: Path, *command: str, **variables: str) -> subprocess.CompletedPr
     )
 
 
-@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.[ps]*")), ids=lambda example: example.name)
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.[psy]*")), ids=lambda example: example.name)
 def test_an_example_is_short(example: Path) -> None:
     assert len(example.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
 
@@ -119,3 +120,50 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     notebook = nbformat.read(EXAMPLES / "first_look.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     assert all(cell.outputs[-1].data for cell in notebook.cells if cell.cell_type == "code")
+
+
+def container_of(name: str) -> tuple[Any, Any]:
+    """The spec of a manifest and its only container, whose last words are the host job."""
+    spec = yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8"))["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    assert container["args"][:4] == ["pyxfer", "fleet", "host", "--name=$(NODE_NAME)"]
+    (node,) = (each for each in container["env"] if each["name"] == "NODE_NAME")
+    assert node["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    return spec, container
+
+
+def run_container(container: Any, place: Path, words: str) -> subprocess.Popen[str]:
+    """The command of a container on this machine, with `words` as the script of the host job."""
+    (place / "job").write_text(f"#!/bin/sh\n{words}\n", encoding="utf-8")
+    (place / "job").chmod(0o755)
+    command = [*container["command"], str(place / "job")]
+    here = [word.replace("$$(", "$(").replace("/dev/termination-log", str(place / "said")) for word in command]
+    return subprocess.Popen(here, stdout=subprocess.PIPE, text=True, env={"PATH": "/bin:/usr/bin", "PAUSE_S": "0"})
+
+
+def test_a_job_of_kubernetes_has_a_pod_on_each_host_whose_log_is_the_document_also_if_the_job_fails(
+    tmp_path: Path,
+) -> None:
+    spec, container = container_of("kubernetes_job.yaml")
+    assert (spec["completions"], spec["backoffLimit"]) == (spec["parallelism"], 0)
+    (rule,) = spec["template"]["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert rule["labelSelector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+    assert container["args"][-1] == "--export-json=-"
+    with run_container(container, tmp_path, "echo said >&2; echo document; exit 4") as pod:
+        log, _ = pod.communicate(timeout=60)
+    assert (log, pod.returncode) == ("document\n", 0)
+    assert (tmp_path / "said").read_text(encoding="utf-8") == "said\n"
+
+
+def test_a_pod_of_the_daemon_set_goes_on_after_a_failure_and_ends_when_asked_to(tmp_path: Path) -> None:
+    spec, container = container_of("kubernetes_daemonset.yaml")
+    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+    (volume,), (mount,) = spec["template"]["spec"]["volumes"], container["volumeMounts"]
+    assert volume["name"] == mount["name"]
+    assert container["args"][-1] == f"--export-json={mount['mountPath']}/$(NODE_NAME).json"
+    with run_container(container, tmp_path, "echo turn; exit 4") as pod:
+        assert pod.stdout is not None
+        assert [pod.stdout.readline() for _ in range(3)] == ["turn\n"] * 3
+        pod.terminate()
+        pod.stdout.read()
+    assert pod.returncode == 0

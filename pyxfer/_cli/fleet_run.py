@@ -1,4 +1,4 @@
-"""The commands `fleet run` and `fleet manifest`."""
+"""The command `fleet run`: measure all hosts of a fleet and judge them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import datetime
 import importlib.util
 import os
 import shlex
-import sys
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from pyxfer._fleet.launch import HostJob, Launcher
     from pyxfer._measure.sampler import OnProgress
 
-_KINDS = ("job", "daemonset", "slurm-prolog")
 Transport = Literal["auto", "srun", "ssh", "ray", "files", "store"]
 TRANSPORTS: tuple[Transport, ...] = ("auto", "srun", "ssh", "ray", "files", "store")
 _DOCUMENTS_S = 1.0
@@ -133,63 +130,6 @@ def run(
         if interrupted:
             say("interrupted")
             raise SystemExit(INTERRUPTED)
-
-
-def manifest(
-    *,
-    kind: Annotated[str, opt.option("--kind", "KIND", "job, daemonset or slurm-prolog.", one_of(lambda: _KINDS))],
-    image: Annotated[
-        str | None, opt.option("--image", "IMAGE", "An image that has pyxfer; else it is installed with pip.")
-    ] = None,
-    name: Annotated[str, opt.option("--name", "NAME", "The name in Kubernetes.")] = "pyxfer-fleet",
-    host_count: Annotated[int, opt.option("--host-count", "N", "Hosts of a job.", min=1, max=100_000)] = 1,
-    gpus: Annotated[int, opt.option("--gpus", "N", "GPUs of each host of a job.", min=1, max=64)] = 8,
-    claim: Annotated[
-        str | None, opt.option("--claim", "NAME", "A persistent volume claim for the documents, shared by all hosts.")
-    ] = None,
-    folder: Annotated[
-        str, opt.option("--folder", "DIR", "Folder of the documents on each host, or shared by all.")
-    ] = "/var/lib/pyxfer",
-    every: Annotated[str, opt.option("--every", "TIME", "Pause between two measurements of a host.")] = "24h",
-    budget: Budget = "25s",
-    label: Labels = None,
-    program: Annotated[
-        str | None, opt.option("--pyxfer", "COMMAND", "The command that is pyxfer on the hosts.")
-    ] = None,
-) -> None:
-    """Print a Kubernetes manifest or Slurm prolog.
-
-    It runs pyxfer fleet host on every host and delivers the documents, which pyxfer fleet judge reads. Nothing is
-    applied.
-    """
-    from pyxfer._fleet.job import budget_of, labels_of
-    from pyxfer._fleet.launch import HostJob
-    from pyxfer._fleet.manifest import KINDS, Deployment
-    from pyxfer._fleet.manifest import manifest as text_of
-
-    chosen = units.word_of(kind, KINDS, "--kind")
-    installs = image is None and chosen != "slurm-prolog"
-    usual = "python -m pyxfer" if installs else "pyxfer"
-    deployment = Deployment(
-        job=HostJob(_words_of(usual if program is None else program), budget_of(budget), labels_of(label or (), {})),
-        requirement=_requirement(),
-        name=name,
-        image=image,
-        hosts=host_count,
-        gpus=gpus,
-        claim=claim,
-        folder=folder,
-        every_s=units.seconds_of(every, "--every", units.MAX_DURATION_S),
-    )
-    sys.stdout.write(text_of(chosen, deployment))
-
-
-def _requirement() -> str:
-    """The version that reads the documents, which may refuse those of a later one."""
-    try:
-        return f"pyxfer=={metadata.version('pyxfer')}"
-    except metadata.PackageNotFoundError:  # run from the source
-        return "pyxfer"
 
 
 def _words_of(program: str) -> tuple[str, ...]:

@@ -33,7 +33,6 @@ from pyxfer._cli.failures import (
 )
 from pyxfer._cli.fleet import app as fleet
 from pyxfer._cli.fleet_host import host as fleet_host
-from pyxfer._cli.fleet_run import manifest
 from pyxfer._cli.fleet_run import run as fleet_run
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, links, tune
 from pyxfer._cli.metrics import metrics, text_of
@@ -403,7 +402,6 @@ _add(app, "metrics", metrics, "metrics --export-prometheus /var/lib/node_exporte
 _add(fleet, "host", fleet_host, "fleet host", "fleet host --export-json host.json --label rack=r7 --budget 15s")
 _fleet_run = _example("pyxfer fleet run --hosts node1,node2", "salloc -N 16 --gpus-per-node 8 pyxfer fleet run")
 fleet.command("run", epilog=_fleet_run)(fleet_run)
-_add(fleet, "manifest", manifest, "fleet manifest --kind job --host-count 16", "fleet manifest --kind slurm-prolog")
 app.add_typer(fleet, name="fleet")
 
 

@@ -62,11 +62,8 @@ class HostJob:
         """A host that has not answered after this time has hung."""
         return self.budget_s + START_S
 
-    def command(self, target: str | None = "-") -> list[str]:
-        """The command; `target`: where the document goes."""
-        words = [*self.program, "fleet", "host", f"--budget={self.budget_s:g}s"]
-        if target is not None:
-            words.append(f"--export-json={target}")
+    def command(self) -> list[str]:
+        words = [*self.program, "fleet", "host", f"--budget={self.budget_s:g}s", "--export-json=-"]
         if self.devices is not None:
             words.append(f"--device={self.devices}")
         return words + [f"--label={name}={value}" for name, value in self.labels.items()]
