@@ -38,7 +38,7 @@ _HOMES = {
     "pyxfer._watch.marks": "mark",
     "pyxfer._watch.watch": "Watch watch",
     "pyxfer.errors": (
-        "CancelledError CleanupWarning CudaError CudaMemoryError CudaUnavailableError DeviceLostError "
+        "ArrayFileError CancelledError CleanupWarning CudaError CudaMemoryError CudaUnavailableError DeviceLostError "
         "DeviceTimeoutError DocumentError FallbackWarning ForkedError MeasurementError PyxferError RefusedError "
         "StoreError UsageError"
     ),

@@ -46,6 +46,7 @@ from pyxfer._upload.uploader import Uploader as Uploader
 from pyxfer._watch.marks import mark as mark
 from pyxfer._watch.watch import Watch as Watch
 from pyxfer._watch.watch import watch as watch
+from pyxfer.errors import ArrayFileError as ArrayFileError
 from pyxfer.errors import CancelledError as CancelledError
 from pyxfer.errors import CleanupWarning as CleanupWarning
 from pyxfer.errors import CudaError as CudaError

@@ -18,6 +18,10 @@ class DocumentError(PyxferError, ValueError):
     """A file cannot be read, is not a document of pyxfer, is cut short, or was written by a later pyxfer."""
 
 
+class ArrayFileError(PyxferError, ValueError):
+    """A file of arrays cannot be read, is cut short, has changed, or has a format that pyxfer does not read."""
+
+
 class StoreError(PyxferError):
     """A store cannot be opened, read or written. The message says what to do."""
 

@@ -19,7 +19,7 @@ if not ENGINE.is_dir():
 # From the bottom up. The values are the layers that a layer may import.
 LOWEST = {"errors", "units", "_config", "_python"}
 SHARED = {"native", "_document", "_machine", "_measure"} | LOWEST
-COMMANDS = {"_baseline", "_ceiling", "_doctor", "_fleet", "_frameworks", "_links", "_upload", "_watch"}
+COMMANDS = {"_baseline", "_ceiling", "_doctor", "_files", "_fleet", "_frameworks", "_links", "_upload", "_watch"}
 PYTHON_LAYERS = {
     "_config": LOWEST,
     "_python": LOWEST,
@@ -32,6 +32,7 @@ PYTHON_LAYERS = {
     "_trace": {"_trace", "_document", "native"} | LOWEST,
     "_upload": {"_upload"} | SHARED,
     "_ceiling": {"_ceiling", "_upload", "_trace"} | SHARED,
+    "_files": {"_files", "_ceiling", "_upload"} | SHARED,
     "_frameworks": {"_frameworks", "_ceiling", "_upload", "_trace"} | SHARED,
     "_links": {"_links", "_ceiling", "_trace"} | SHARED,
     "_doctor": {"_doctor", "_ceiling"} | SHARED,
@@ -50,6 +51,7 @@ FRAMEWORKS = {"torch", "tensorflow", "jax", "cupy"}
 LATE_IMPORTS = {*FRAMEWORKS, "pynvml"}  # imported inside functions only
 PRINTING = PACKAGE / "_document" / "printing.py"  # documents print themselves
 MESSAGES = PACKAGE / "_frameworks" / "messages.py"  # between processes, and never in a file
+HEADERS = PACKAGE / "_files" / "safetensors.py"  # entries of other programs' files, 100,000 of them in one
 DOCUMENTS = PACKAGE / "_document"
 SAVE_AND_LOAD = {"save", "load"}  # these methods use modules that import the structs
 PAGES = {"rich", "typer"}
@@ -123,7 +125,8 @@ def test_only_the_document_package_defines_structs() -> None:
     def structs(path: Path) -> set[str]:
         return {node.name for node in ast.walk(_tree(path)) if isinstance(node, ast.ClassDef) and _is_struct(node)}
 
-    assert not _offenders([path for path in MODULES if _layer(path) != "_document" and path != MESSAGES], structs)
+    others = [path for path in MODULES if _layer(path) != "_document" and path not in (MESSAGES, HEADERS)]
+    assert not _offenders(others, structs)
 
 
 def test_no_module_has_the_name_of_a_public_function() -> None:

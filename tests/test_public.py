@@ -18,6 +18,7 @@ import pytest
 import pyxfer
 from pyxfer import errors
 from pyxfer.errors import (
+    ArrayFileError,
     CleanupWarning,
     CudaError,
     CudaMemoryError,
@@ -189,6 +190,7 @@ def test_every_error_is_a_pyxfer_error() -> None:
     ("error", "also"),
     [
         (UsageError, ValueError),
+        (ArrayFileError, ValueError),
         (DocumentError, ValueError),
         (MeasurementError, RuntimeError),
         (DeviceTimeoutError, TimeoutError),

@@ -194,7 +194,9 @@ def _npy_array(file: OpenFile, number: int, member: Member, refused: Callable[[s
         raise refused(f"has a shape that no array can have: {FETCH_AGAIN}")
     start = head.tell()
     if start + nbytes > member.nbytes:
-        raise refused(f"is cut short: its array ends at byte {start + nbytes}, and it has {member.nbytes}: {FETCH_AGAIN}")
+        raise refused(
+            f"is cut short: its array ends at byte {start + nbytes}, and it has {member.nbytes}: {FETCH_AGAIN}"
+        )
     counts = tuple(int(count) for count in shape)
     return StoredArray(
         member.name, dtype.name, counts, number, member.offset + start, nbytes, fortran and len(counts) > 1
