@@ -186,7 +186,7 @@ def _npy_array(file: OpenFile, number: int, member: Member, refused: Callable[[s
     try:
         shape, fortran, dtype = _NPY_READERS[npy.read_magic(head)](head)
     # NumPy evaluates a literal of Python, for which Python raises more than it documents. Warnings may be errors.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         raise refused(f"has a header of NumPy that is damaged or not known: {FETCH_AGAIN}") from error
     _require_plain(dtype, refused)
     nbytes = nbytes_of(dtype.name, shape)
