@@ -195,7 +195,7 @@ def _npy_array(file: OpenFile, number: int, member: Member, refused: Callable[[s
     start = head.tell()
     if start + nbytes > member.nbytes:
         raise refused(
-            f"is cut short: its array ends at byte {start + nbytes}, and it has {member.nbytes}: {FETCH_AGAIN}"
+            f"is cut short (its array ends at byte {start + nbytes}, and it has {member.nbytes}): {FETCH_AGAIN}"
         )
     counts = tuple(int(count) for count in shape)
     return StoredArray(

@@ -78,13 +78,15 @@ def arrays_of_safetensors(file: OpenFile, number: int) -> list[StoredArray]:
 
 def _header_of(file: OpenFile) -> _Header:
     if file.nbytes < _LENGTH_BYTES:
-        raise file.refused(f"is cut short, within the first {_LENGTH_BYTES} bytes: {FETCH_AGAIN}")
+        raise file.refused(f"is cut short (within its first {_LENGTH_BYTES} bytes): {FETCH_AGAIN}")
     length = _length_in(file.read(0, _LENGTH_BYTES))
     if length > MAX_JSON_BYTES:
         raise file.refused(f"has a header of {length} bytes, and safetensors allows {MAX_JSON_BYTES}: {FETCH_AGAIN}")
     end = _LENGTH_BYTES + length
     if end > file.nbytes:
-        raise file.refused(f"is cut short: its header ends at byte {end}, and the file at {file.nbytes}: {FETCH_AGAIN}")
+        raise file.refused(
+            f"is cut short (its header ends at byte {end}, and the file at {file.nbytes}): {FETCH_AGAIN}"
+        )
     return _Header(file.read(_LENGTH_BYTES, length), end)
 
 
@@ -117,7 +119,7 @@ def _arrays(file: OpenFile, number: int, entries: dict[str, _Entry], start: int)
         at = end
     end = start + at
     if end > file.nbytes:
-        raise file.refused(f"is cut short: its data ends at byte {end}, and the file at {file.nbytes}: {FETCH_AGAIN}")
+        raise file.refused(f"is cut short (its data ends at byte {end}, and the file at {file.nbytes}): {FETCH_AGAIN}")
     if end < file.nbytes:
         raise file.refused(f"has {file.nbytes - end} bytes behind its last array: {FETCH_AGAIN}")
     return found
