@@ -119,7 +119,7 @@ def _arrays(file: OpenFile, number: int, entries: dict[str, _Entry], start: int)
         at = end
     end = start + at
     if end > file.nbytes:
-        raise file.refused(f"is cut short (its data ends at byte {end}, and the file at {file.nbytes}): {FETCH_AGAIN}")
+        raise file.refused(f"is cut short (its data ends at byte {end}, the file at {file.nbytes}): {FETCH_AGAIN}")
     if end < file.nbytes:
         raise file.refused(f"has {file.nbytes - end} bytes behind its last array: {FETCH_AGAIN}")
     return found

@@ -82,6 +82,7 @@ def _mutations(count: int, seed: int) -> Iterator[tuple[str, bytes]]:
 @pytest.mark.parametrize(("count", "seed"), [(1_000, 1), slow(10_000, 2)])
 def test_a_changed_header_is_accepted_or_refused(tmp_path: Path, count: int, seed: int) -> None:
     accepted = dict.fromkeys(_files(), 0)
+    said: set[str] = set()
     (tmp_path / "one.safetensors").write_bytes(made({"a": entry(), "b": entry("F32", [2], [8, 16])}, bytes(16)))
     for name, data in _mutations(count, seed):
         path = tmp_path / name
@@ -89,14 +90,14 @@ def test_a_changed_header_is_accepted_or_refused(tmp_path: Path, count: int, see
         try:
             files = stored_arrays(path)
         except ArrayFileError as error:
-            assert str(error).isprintable()
-            assert str(error).endswith(".")
+            said.add(str(error))
             continue
         accepted[name] += 1
         for array in files.arrays:
             size = Path(files.paths[array.file]).stat().st_size
             assert 0 <= array.offset <= array.offset + array.nbytes <= size
             assert array.nbytes == nbytes_of(array.dtype, array.shape)
+    assert all(text.isprintable() and text.endswith(".") for text in said)
     assert min(accepted.values()) > 0
     assert sum(accepted.values()) < count / 2
 
