@@ -84,9 +84,7 @@ def _header_of(file: OpenFile) -> _Header:
         raise file.refused(f"has a header of {length} bytes, and safetensors allows {MAX_JSON_BYTES}: {FETCH_AGAIN}")
     end = _LENGTH_BYTES + length
     if end > file.nbytes:
-        raise file.refused(
-            f"is cut short (its header ends at byte {end}, and the file at {file.nbytes}): {FETCH_AGAIN}"
-        )
+        raise file.refused(f"is cut short (its header ends at byte {end}, the file at {file.nbytes}): {FETCH_AGAIN}")
     return _Header(file.read(_LENGTH_BYTES, length), end)
 
 
