@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import safetensors as library
+
 from pyxfer._files.formats import StoredArray, stored_arrays
 
 DATA = Path(__file__).resolve().parent / "data"
@@ -18,6 +20,11 @@ def safetensors(header: object, data: bytes = b"") -> bytes:
     """A file with this header, which may be text or bytes that are no JSON."""
     text = header if isinstance(header, bytes) else (header if isinstance(header, str) else json.dumps(header)).encode()
     return struct.pack("<Q", len(text)) + text + data
+
+
+def by_the_library(data: bytes) -> dict[str, dict[str, Any]]:
+    """The arrays that the safetensors library reads, with dtype, shape and data."""
+    return dict(library.deserialize(data))  # type: ignore[no-untyped-call]
 
 
 def entry(dtype: object = "F32", shape: object = (2,), offsets: object = (0, 8)) -> dict[str, object]:
