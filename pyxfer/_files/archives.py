@@ -184,7 +184,13 @@ def arrays_of_npz(archive: Archive, number: int) -> list[StoredArray]:
 def _npy_array(file: OpenFile, number: int, member: Member, refused: Callable[[str], Exception]) -> StoredArray:
     head = io.BytesIO(file.read(member.offset, min(member.nbytes, _MAX_NPY_HEADER_BYTES + npy.MAGIC_LEN + 4)))
     try:
-        shape, fortran, dtype = _NPY_READERS[npy.read_magic(head)](head)
+        version = npy.read_magic(head)
+        lengths = 2 if version == (1, 0) else 4
+        begin = npy.MAGIC_LEN + lengths
+        text = head.getvalue()[begin : begin + int.from_bytes(head.getvalue()[npy.MAGIC_LEN : begin], "little")]
+        if b"\\" in text:  # in a name of a field, or else Python warns of it, with what follows as it is
+            raise ValueError
+        shape, fortran, dtype = _NPY_READERS[version](head)
     # NumPy evaluates a literal of Python, for which Python raises more than it documents. Warnings may be errors.
     except Exception as error:
         raise refused(f"has a header of NumPy that is damaged or not known: {FETCH_AGAIN}") from error
