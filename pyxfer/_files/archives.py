@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import struct
 import zipfile
 import zlib
@@ -40,6 +41,8 @@ _USUAL_LOCAL_BYTES = 512
 
 # NumPy's own limit of a header, without which it would take long, and the lengths before it.
 _MAX_NPY_HEADER_BYTES = 10_000
+_ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
+_ESCAPES = {bytes([letter]) for letter in b"\\'\"abfnrtvxNuU01234567\n"}
 _NPY_READERS = {
     (1, 0): npy.read_array_header_1_0,
     (2, 0): npy.read_array_header_2_0,
@@ -188,7 +191,7 @@ def _npy_array(file: OpenFile, number: int, member: Member, refused: Callable[[s
         lengths = 2 if version == (1, 0) else 4
         begin = npy.MAGIC_LEN + lengths
         text = head.getvalue()[begin : begin + int.from_bytes(head.getvalue()[npy.MAGIC_LEN : begin], "little")]
-        if b"\\" in text:  # in a name of a field, or else Python warns of it, with what follows as it is
+        if not set(_ESCAPED.findall(text)) <= _ESCAPES:  # Python would print a warning with what follows as it is
             raise ValueError
         shape, fortran, dtype = _NPY_READERS[version](head)
     # NumPy evaluates a literal of Python, for which Python raises more than it documents. Warnings may be errors.

@@ -102,7 +102,7 @@ REFUSED_NPY: dict[str, tuple[bytes, str]] = {
     "no literal": (header_of_npy("__import__('os')"), "damaged or not known"),
     "deep brackets": (header_of_npy("(" * 9000), "damaged or not known"),
     "deep signs": (header_of_npy("-" * 9000 + "1"), "damaged or not known"),
-    "an escape": (described("'\\\x1b'"), "damaged or not known"),
+    "an escape that Python does not know": (described("'\\\x1b'"), "damaged or not known"),
     "a zero byte": (header_of_npy("\0"), "damaged or not known"),
     "more keys": (header_of_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (), 'x': 1}"), "damaged"),
     "a negative shape": (described(shape="(-1,)"), "a shape that no array can have"),
