@@ -257,7 +257,7 @@ class _Reader:
 
     def call(self, _: None) -> None:
         arguments, function = self.pop(), self.pop()
-        if not isinstance(function, _Known) or function.name not in _CALLS or type(arguments) is not tuple:
+        if not isinstance(function, _Known) or type(arguments) is not tuple:
             raise ValueError
         try:
             self.push(_CALLS[function.name](*arguments))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,18 @@ def test_every_version_and_shape_of_npy_is_read(
     (read,) = stored_arrays(path).arrays
     assert (read.shape, read.nbytes, bytes_of(read, path)) == (shape, array.nbytes, array.tobytes("A"))
     assert read.fortran == (shape == (2, 3))
+
+
+def test_one_dimension_has_no_order(tmp_path: Path) -> None:
+    header = header_of_npy("{'descr': '<f4', 'fortran_order': True, 'shape': (3,), }")
+    assert not found(written(tmp_path, "a.npy", header + bytes(12)))["a"].fortran
+
+
+def test_a_header_makes_python_print_nothing(tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as printed:
+        warnings.simplefilter("always")
+        refusal(written(tmp_path, "a.npy", described("'\\\x1b'")))
+    assert not printed
 
 
 def test_the_name_of_a_file_does_not_matter(tmp_path: Path) -> None:

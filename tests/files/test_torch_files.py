@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -176,6 +178,7 @@ def test_a_name_with_escapes_is_printed_harmlessly(tmp_path: Path) -> None:
     assert "x" * 90 not in str(caught.value)
 
 
+DEEP: Any = functools.reduce(lambda inner, _: {"a": inner}, range(101), tensor())
 SAID: dict[str, tuple[object, dict[str, Any], str]] = {
     "big order": ({"w": tensor()}, {"order": "big"}, "another byte order"),
     "no storage": ({"w": tensor()}, {"storages": {}}, "has no member 'archive/data/0'"),
@@ -193,6 +196,7 @@ SAID: dict[str, tuple[object, dict[str, Any], str]] = {
     "a long name": ({"a" * 1025: tensor()}, {}, "too long names"),
     "one name twice": ({"a": {"b": tensor()}, "a.b": tensor()}, {}, "the array 'a.b', which is there twice"),
     "a conjugate": ({"w": tensor((4,), (1,), 0, None, {"conj": True})}, {}, "conjugated or negated"),
+    "deep dicts": (DEEP, {}, "too deep"),
     "a list of itself": (Opcodes(b"]q\x00h\x00a"), {}, "too deep"),
     "a dict of itself": (Opcodes(b"}q\x00X\x01\x00\x00\x00ah\x00s"), {}, "too deep"),
 }
@@ -280,6 +284,17 @@ def test_a_pickle_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pyte
     path = torch_archive(tmp_path / "m.pt", {"w": tensor(), "x": "x" * 1000})
     monkeypatch.setattr(f"pyxfer._files.torch_pickle.{limit}", 10)
     with pytest.raises(ArrayFileError, match="values beside its tensors"):
+        found(path)
+
+
+def test_a_member_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
+    path = torch_archive(tmp_path / "m.pt", {"w": tensor()})
+    with zipfile.ZipFile(path) as archive:
+        places = [archive.getinfo(f"archive/{name}").header_offset for name in ("version", "data/0")]
+    whole = path.read_bytes()
+    begin, end = (struct.pack("<I", place) + b"archive/version" for place in places)
+    path.write_bytes(whole.replace(begin, end))  # nobody reads the version
+    with pytest.raises(ArrayFileError, match="its list of members does not fit the member"):
         found(path)
 
 
