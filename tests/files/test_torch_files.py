@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import struct
 import zipfile
@@ -178,7 +177,12 @@ def test_a_name_with_escapes_is_printed_harmlessly(tmp_path: Path) -> None:
     assert "x" * 90 not in str(caught.value)
 
 
-DEEP: Any = functools.reduce(lambda inner, _: {"a": inner}, range(101), tensor())
+def _in_dicts(value: Any, depth: int) -> Any:
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
 SAID: dict[str, tuple[object, dict[str, Any], str]] = {
     "big order": ({"w": tensor()}, {"order": "big"}, "another byte order"),
     "no storage": ({"w": tensor()}, {"storages": {}}, "has no member 'archive/data/0'"),
@@ -196,7 +200,7 @@ SAID: dict[str, tuple[object, dict[str, Any], str]] = {
     "a long name": ({"a" * 1025: tensor()}, {}, "too long names"),
     "one name twice": ({"a": {"b": tensor()}, "a.b": tensor()}, {}, "the array 'a.b', which is there twice"),
     "a conjugate": ({"w": tensor((4,), (1,), 0, None, {"conj": True})}, {}, "conjugated or negated"),
-    "deep dicts": (DEEP, {}, "too deep"),
+    "deep dicts": (_in_dicts(tensor(), 101), {}, "too deep"),
     "a list of itself": (Opcodes(b"]q\x00h\x00a"), {}, "too deep"),
     "a dict of itself": (Opcodes(b"}q\x00X\x01\x00\x00\x00ah\x00s"), {}, "too deep"),
 }
