@@ -22,6 +22,7 @@ _HOMES = {
     "pyxfer._document.runs": "Measurement Run",
     "pyxfer._document.sessions": "XferSession",
     "pyxfer._document.watches": "Watched",
+    "pyxfer._files.load": "load_tensors load_tensors_into stream_tensors",
     "pyxfer._frameworks.base": "Route Transfer",
     "pyxfer._frameworks.explain": "explain",
     "pyxfer._frameworks.context": "RouteContext",

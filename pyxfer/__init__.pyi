@@ -22,6 +22,9 @@ from pyxfer._document.runs import Measurement as Measurement
 from pyxfer._document.runs import Run as Run
 from pyxfer._document.sessions import XferSession as XferSession
 from pyxfer._document.watches import Watched as Watched
+from pyxfer._files.load import load_tensors as load_tensors
+from pyxfer._files.load import load_tensors_into as load_tensors_into
+from pyxfer._files.load import stream_tensors as stream_tensors
 from pyxfer._frameworks.base import Route as Route
 from pyxfer._frameworks.base import Transfer as Transfer
 from pyxfer._frameworks.context import RouteContext as RouteContext

@@ -19,7 +19,14 @@ class DocumentError(PyxferError, ValueError):
 
 
 class ArrayFileError(PyxferError, ValueError):
-    """A file of arrays cannot be read, is cut short, has changed, or has a format that pyxfer does not read."""
+    """A file of arrays cannot be read, is cut short, has changed, or has a format that pyxfer does not read.
+
+    Attributes:
+        unfilled: Of `load_tensors_into`, the names of the targets that are not complete.
+
+    """
+
+    unfilled: tuple[str, ...] = ()
 
 
 class StoreError(PyxferError):

@@ -1,6 +1,7 @@
 #include "ring/files.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -28,10 +29,12 @@ int duplicated(int descriptor) {
                    std::generic_category().message(code) + ".");
 }
 
-[[noreturn]] void throw_cut_short(file_set::file const& from, std::size_t end) {
+[[noreturn]] void throw_cut_short(file_set::file const& from) {
+  struct stat now{};
+  auto const known = fstat(from.buffered, &now) == 0;
   throw file_error(from.name + " was cut short while it was read: it had " +
-                   std::to_string(from.bytes) + " bytes and now ends at byte " +
-                   std::to_string(end) + ".");
+                   std::to_string(from.bytes) + " bytes" +
+                   (known ? ", and now has " + std::to_string(now.st_size) : "") + ".");
 }
 
 /// Whether the file system lacks RWF_NOWAIT or O_DIRECT.
@@ -108,7 +111,7 @@ void file_set::read(std::size_t index, std::size_t offset, std::size_t bytes, vo
   while (done < wanted) {
     auto const count =
         pread(from.buffered, target + done, wanted - done, static_cast<off_t>(offset + done));
-    if (count == 0) { throw_cut_short(from, offset + done); }
+    if (count == 0) { throw_cut_short(from); }
     if (count > 0) {
       done += static_cast<std::size_t>(count);
     } else if (errno != EINTR) {

@@ -71,7 +71,7 @@ def upload(x: Any, to: FrameworkName, device: int | str = 0, block: bool = True)
         ForkedError: this process was forked from one that has uploaded.
 
     """
-    return _uploader(device).upload(x, to, block)
+    return shared_uploader(device).upload(x, to, block)
 
 
 def download(y: Any, out: Any = None) -> Any:
@@ -90,7 +90,7 @@ def download(y: Any, out: Any = None) -> Any:
         for uploader in tuple(_by_index.values()):  # asking an array for its device takes 2 us
             if (made := uploader._download_at_once(y)) is not None:
                 return made
-    return _uploader(_device_name_of(y))._download(y, out)
+    return shared_uploader(device_name_of(y))._download(y, out)
 
 
 def prefetch(batches: Iterable[Any], to: FrameworkName, depth: int = 2, device: int | str = 0) -> Prefetch[Any, Any]:
@@ -111,7 +111,7 @@ def prefetch(batches: Iterable[Any], to: FrameworkName, depth: int = 2, device: 
             1.
 
     """
-    return _uploader(device)._prefetch(batches, to, depth)
+    return shared_uploader(device)._prefetch(batches, to, depth)
 
 
 def empty_pinned(shape: int | Iterable[int], dtype: DTypeLike | None = None, device: int | str = 0) -> NDArray[Any]:
@@ -122,7 +122,7 @@ def empty_pinned(shape: int | Iterable[int], dtype: DTypeLike | None = None, dev
         CudaMemoryError: page-locked memory ran out.
 
     """
-    uploader = _uploader(device)
+    uploader = shared_uploader(device)
     return pinning.empty_pinned(uploader.engine, shape, dtype, uploader.device)
 
 
@@ -136,22 +136,25 @@ def pin(x: NDArray[Any], device: int | str = 0) -> NDArray[Any]:
         CudaMemoryError: no more memory can be page-locked.
 
     """
-    uploader = _uploader(device)
+    uploader = shared_uploader(device)
     return pinning.pin(uploader.engine, x, uploader.device)
 
 
-def _uploader(device: int | str) -> Uploader:
-    """The shared uploader of a device. It allocates at its first use, and exists until the process ends."""
+def shared_uploader(device: int | str, stacklevel: int = 4) -> Uploader:
+    """The shared uploader of a device. It allocates at its first use, and exists until the process ends.
+
+    `stacklevel` is that of the warning without a GPU, which is for the line of the user's call.
+    """
     found = _by_name.get(device) if isinstance(device, (int, str)) else None
     if found is not None:
         return found
-    engine, index = device_of(device, stacklevel=4)
+    engine, index = device_of(device, stacklevel=stacklevel)
     new = Uploader(HOST if is_host(engine) else index)
     found = _by_name[device] = _by_index.setdefault((engine.RUNTIME, index), new)
     return found
 
 
-def _device_name_of(y: Any) -> int | str:
+def device_name_of(y: Any) -> int | str:
     """The device that an array names, unchecked: the download checks the array."""
     try:
         kind, index = y.__dlpack_device__()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyxfer._upload.settings import RingSettings
     from pyxfer.native import Engine
-    from pyxfer.native._cuda import Copier, Pack, Ring
+    from pyxfer.native._cuda import Copier, FileWindow, Pack, Ring
 
 
 Result = TypeVar("Result")
@@ -91,6 +91,13 @@ class RingMover:
     def start(self, source: Source | Pack, address: int, stream: int | None) -> Ticket:
         """Return at once. The source and the memory at `address` must exist until the ticket is done."""
         return _transfer(self.ring.start_upload, source, address, stream)
+
+    def start_read(self, window: FileWindow, stream: int | None) -> Ticket:
+        """The same from files."""
+        try:
+            return self.ring.start_read(window, stream)
+        except ValueError as error:  # the stream is being captured into a CUDA graph
+            raise UsageError(str(error)) from error
 
     def download(self, address: int, to: Source, stream: int | None) -> None:
         is_small = to.nbytes <= MAX_FETCHED_BYTES

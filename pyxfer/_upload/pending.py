@@ -49,6 +49,17 @@ def put(arrays: list[Any], places: Sequence[int], made: Any) -> None:
         arrays[place] = array
 
 
+def ended(ticket: Ticket, until: float = math.inf) -> bool:
+    """Wait for a transfer; False at the time `until`. It may have ended with an error, which `result` raises."""
+    while not ticket.done():
+        left = until - time.monotonic()
+        if left <= 0:
+            return False
+        with native_call(), contextlib.suppress(DeviceTimeoutError):
+            ticket.result(min(left, SLICE_S))
+    return True
+
+
 class FixedTicket:
     """The ticket of an upload that has ended, or of one that is kept until the uploader has ended all of them."""
 
@@ -128,14 +139,10 @@ class Upload(ShortRepr):
         seconds = _seconds(timeout)
         until = time.monotonic() + seconds
         for upload in self._started:
-            while not upload.ticket.done():
-                left = until - time.monotonic()
-                if left <= 0:
-                    raise DeviceTimeoutError(
-                        f"The upload has not ended within {format_seconds(seconds)}. It continues: call result() again."
-                    )
-                with native_call(), contextlib.suppress(DeviceTimeoutError):
-                    upload.ticket.result(min(left, SLICE_S))
+            if not ended(upload.ticket, until):
+                raise DeviceTimeoutError(
+                    f"The upload has not ended within {format_seconds(seconds)}. It continues: call result() again."
+                )
             upload.ticket.result(0.0)
         with self._turn:
             if not self._made:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Ring
 
-    Part: TypeAlias = tuple[tuple[int, ...], np.dtype[Any], int]
+    Part: TypeAlias = tuple[tuple[int, ...], Dtype, int]
     """Shape, dtype and offset of an array in a block."""
     EmptyArray: TypeAlias = tuple[int, Callable[[], Any]]
     """The address of memory to fill in C order, and a function that makes the framework's array when it is filled."""
@@ -257,7 +257,7 @@ class Torch(Target):
             typed = {dtype: block.view(self._kind(dtype)) for dtype in {dtype for _, dtype, _ in parts}}
             found: list[Any] = []
             for (shape, dtype), equal in groupby(parts, key=itemgetter(0, 1)):
-                offsets = [offset // dtype.itemsize for _, _, offset in equal]
+                offsets = [offset // itemsize_of(dtype) for _, _, offset in equal]
                 count, first = len(offsets), offsets[0]
                 step = offsets[1] - first if count > 1 else 0  # equal arrays are equally far apart
                 together = typed[dtype].as_strided((count, *shape), (step, *strides_of(shape)), first)

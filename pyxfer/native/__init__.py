@@ -33,6 +33,8 @@ class Engine(Protocol):
     trace_kinds: tuple[str, ...]
     DeviceBuffer: type[_cuda.DeviceBuffer]
     Pack: type[_cuda.Pack]
+    FileSet: type[_cuda.FileSet]
+    FileWindow: type[_cuda.FileWindow]
     HostBuffer: type[_cuda.HostBuffer]
     Registration: type[_cuda.Registration]
     Stream: type[_cuda.Stream]

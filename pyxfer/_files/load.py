@@ -1,0 +1,231 @@
+"""Arrays from files, read straight into page-locked slots and from there to the device.
+
+The names have `tensors`, because `pyxfer.load` reads pyxfer's own documents.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyxfer._files.formats import stored_arrays
+from pyxfer._files.readers import DeviceReader, HostReader
+from pyxfer._files.results import HostArrays, Results
+from pyxfer._files.windows import Block, Window, blocks_of, windows_of
+from pyxfer._machine.engine import is_host
+from pyxfer._upload.api import device_name_of, shared_uploader
+from pyxfer._upload.arrays import name_of, type_name
+from pyxfer._upload.pending import FixedTicket, Started, ended
+from pyxfer._upload.targets import device_source_of, framework_of
+from pyxfer.errors import ArrayFileError, UsageError
+
+if TYPE_CHECKING:
+    from typing import Literal, TypeAlias
+
+    from pyxfer._document.runs import FrameworkName
+    from pyxfer._files.formats import StoredArray, StoredFiles
+    from pyxfer._files.readers import OpenFiles
+    from pyxfer._files.stored import Path
+    from pyxfer._upload.uploader import Uploader
+
+    Reader: TypeAlias = DeviceReader | HostReader
+    Paths: TypeAlias = Path | Iterable[Path]
+    Framework: TypeAlias = FrameworkName | Literal["numpy"]
+
+# A transfer of this size takes 10 ms on a fast link, and the pause before the next one 0.1 ms.
+_WINDOW_BYTES = 512 << 20
+# The first arrays come sooner.
+_STREAM_WINDOW_BYTES = 128 << 20
+# While one transfer reads, the next one waits behind it.
+_WINDOWS_AHEAD = 2
+
+
+def load_tensors(
+    paths: Paths,
+    to: Framework = "torch",
+    names: Iterable[str] | None = None,
+    device: int | str = 0,
+    dtype: Any = None,
+) -> dict[str, Any]:
+    """Read arrays from files to a GPU. Returns a framework's arrays by their names, in the order of the files.
+
+    Each array owns its memory, except that small neighbours share a block of at most 8 MiB. What the page cache does
+    not hold is read past it. Without a GPU the arrays stay in host memory, with a `FallbackWarning`.
+
+    Args:
+        paths: One file or several: safetensors, an index of its shards or the folder with them, `.npy`, `.npz`, `.pt`.
+        to: The framework: "torch", "tensorflow", "jax" or "cupy"; "numpy" reads to host memory.
+        names: Only these arrays.
+        device: Index, UUID or PCI address of the GPU, or "host".
+        dtype: Convert floating-point arrays to this type on the device, such as "bfloat16".
+
+    Raises:
+        ArrayFileError: a file cannot be read, is cut short, has changed, or has a format that is not known.
+        UsageError: a name is not in the files, or the framework or one of its types is refused.
+        CudaMemoryError: the device is out of memory.
+
+    """
+    return dict(_arrays(paths, to, names, device, dtype, _WINDOW_BYTES))
+
+
+def stream_tensors(
+    paths: Paths,
+    to: Framework = "torch",
+    names: Iterable[str] | None = None,
+    device: int | str = 0,
+    dtype: Any = None,
+) -> Iterator[tuple[str, Any]]:
+    """Yield the names and arrays of `load_tensors` as they arrive, in the order of the files.
+
+    At most 384 MiB, or the rest of a larger array, are read before the loop takes them.
+    """
+    return _arrays(paths, to, names, device, dtype, _STREAM_WINDOW_BYTES)
+
+
+def load_tensors_into(targets: Mapping[str, Any], paths: Paths) -> None:
+    """Fill arrays that exist on a GPU from files. It needs no other memory there.
+
+    Args:
+        targets: PyTorch's or CuPy's contiguous arrays on one GPU, by the names of the stored arrays, whose shapes and
+            types they have.
+        paths: As for `load_tensors`.
+
+    Raises:
+        ArrayFileError: a file cannot be read; its attribute `unfilled` has the names of the targets that are not
+            complete.
+        UsageError: a target does not fit, cannot be written, or is not in the files.
+
+    """
+    if not targets:
+        return
+    files = stored_arrays(paths, targets)
+    uploader = shared_uploader(device_name_of(next(iter(targets.values()))))
+    found = [_Given(stored, targets[stored.name], uploader) for stored in files.arrays]
+    streams = {given.stream for given in found}
+    if len(streams) > 1:  # arrays of two frameworks
+        uploader.engine.synchronize(uploader.device)
+    # The host runtime copies only to its own memory, and these arrays are the framework's.
+    reader = HostReader() if is_host(uploader.engine) else DeviceReader(uploader, streams.pop)
+    unfilled = dict.fromkeys(stored.name for stored in files.arrays)
+    load = _Load(files, [given.block for given in found], reader)
+    try:
+        for blocks in load.run(_WINDOW_BYTES):
+            for block in blocks:
+                del unfilled[block.placed[0].array.name]
+    except ArrayFileError as error:
+        error.unfilled = tuple(unfilled)
+        raise
+
+
+class _Given:
+    """An array of the caller's that is to be filled."""
+
+    def __init__(self, stored: StoredArray, array: Any, uploader: Uploader) -> None:
+        name = f"targets[{stored.name!r:.80}]"
+        if framework_of(type(array)) in ("jax", "tensorflow"):
+            raise UsageError(f"{name}: this {type_name(type(array))} cannot be written: use load_tensors")
+        try:
+            found = device_source_of(array, uploader.engine, uploader.device, uploader._target)
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}") from error
+        dtype = name_of(found.dtype)
+        if (found.shape, dtype) != (stored.shape, stored.dtype):
+            raise UsageError(
+                f"{name} is {dtype} of shape {found.shape}, and the stored array {stored.dtype} of shape "
+                f"{stored.shape}: give an array of that type and shape"
+            )
+        if stored.fortran and len(stored.shape) > 1:
+            raise UsageError(f"{name}: the stored array is in Fortran order: use load_tensors")
+        self.stream = found.stream
+        self.block = Block(keep=found)
+        self.block.add(stored)
+        self.block.address = found.address
+
+
+def _arrays(
+    paths: Paths, to: Framework, names: Iterable[str] | None, device: int | str, dtype: Any, window_bytes: int
+) -> Iterator[tuple[str, Any]]:
+    files = stored_arrays(paths, names)
+    reader: Reader
+    if to == HostArrays.module:
+        results, reader = Results(HostArrays(), dtype), HostReader()
+    else:
+        uploader = shared_uploader(device, stacklevel=5)
+        target = uploader._target(to)
+        results, reader = Results(target, dtype), DeviceReader(uploader, target.stream)
+    for stored in files.arrays:
+        results.check(stored)
+    return _made(_Load(files, blocks_of(files.arrays), reader, results.allocate), window_bytes)
+
+
+def _made(load: _Load, window_bytes: int) -> Iterator[tuple[str, Any]]:
+    for blocks in load.run(window_bytes):
+        for block in blocks:
+            made, block.keep = block.keep(), None
+            for name in list(made):  # no reference stays here while the loop works with the array
+                yield name, made.pop(name)
+
+
+class _Running(NamedTuple):
+    window: Window
+    files: OpenFiles | None
+    """None if the window has only arrays without items."""
+    started: Started
+
+
+class _Load:
+    """Reads blocks of arrays, window after window. A block's `keep` is what `allocate` returned for it."""
+
+    def __init__(
+        self,
+        files: StoredFiles,
+        blocks: list[Block],
+        reader: Reader,
+        allocate: Callable[[Block], Any] | None = None,
+    ) -> None:
+        self._files, self._blocks, self._reader, self._allocate = files, blocks, reader, allocate
+        self._running: deque[_Running] = deque()
+
+    def run(self, window_bytes: int) -> Iterator[list[Block]]:
+        """Yield the blocks of each window when their bytes have arrived."""
+        try:
+            for window in windows_of(self._blocks, window_bytes):
+                if len(self._running) == _WINDOWS_AHEAD:
+                    yield self._finish_first()
+                self._start(window)
+            while self._running:
+                yield self._finish_first()
+        finally:  # after an error, Ctrl-C, or the end of the caller's loop
+            self._reader.leave([running.started for running in self._running])
+
+    def _start(self, window: Window) -> None:
+        if self._allocate is not None:
+            for block in window.begun:
+                block.keep = self._allocate(block)
+        if not window.pieces:
+            self._running.append(_Running(window, None, Started(FixedTicket(is_done=True), lambda: None, None)))
+            return
+        with _naming_files():
+            files = self._reader.open(self._files, window.files)
+            self._running.append(_Running(window, files, self._reader.start(files, window)))
+
+    def _finish_first(self) -> list[Block]:
+        first = self._running[0]
+        with _naming_files():
+            ended(first.started.ticket)
+            self._running.popleft()
+            first.started.ticket.result(0.0)
+            if first.files is not None:
+                first.files.check_unchanged()
+        return first.window.done
+
+
+@contextmanager
+def _naming_files() -> Iterator[None]:
+    """The engine's messages name the file, and what a system says of it becomes an ArrayFileError."""
+    try:
+        yield
+    except OSError as error:
+        raise ArrayFileError(str(error)) from error

@@ -1,0 +1,168 @@
+"""The arrays that a load returns: allocated in blocks, made when their bytes have arrived, converted if asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pyxfer._upload.arrays import DLPACK_TYPES
+from pyxfer.errors import INSTALL, UsageError
+
+if TYPE_CHECKING:
+    from pyxfer._files.formats import StoredArray
+    from pyxfer._files.windows import Block
+    from pyxfer._upload.arrays import Dtype
+    from pyxfer._upload.targets import EmptyArray, Part, Target
+
+_BYTE = np.dtype(np.uint8)
+# Items of other types cross as bytes, and are viewed as what they are afterwards.
+_SENT: dict[str, Dtype] = {dtype if isinstance(dtype, str) else dtype.name: dtype for dtype in DLPACK_TYPES}
+_FLOATS = ("float", "bfloat")
+_TWO_IN_A_BYTE = "float4_e2m1fn"
+
+
+class HostArrays:
+    """NumPy's arrays in ordinary memory, in place of a framework's on a device."""
+
+    title, module = "NumPy", "numpy"
+
+    def require_dtype(self, dtype: Dtype) -> None:
+        _ArraysOfNumpy(np).dtype(str(dtype))
+
+    def empty_parts(self, nbytes: int, parts: list[Part]) -> EmptyArray:
+        block = np.empty(nbytes, _BYTE)
+
+        def views() -> list[Any]:
+            kinds = [_ArraysOfNumpy(np).dtype(str(dtype)) for _, dtype, _ in parts]
+            return [
+                np.ndarray(shape, kind, block, offset) for (shape, _, offset), kind in zip(parts, kinds, strict=True)
+            ]
+
+        return block.ctypes.data, views
+
+
+class Results:
+    """A framework's arrays of stored ones. `dtype` is the type to which floating-point arrays are converted."""
+
+    def __init__(self, target: Target | HostArrays, dtype: Any) -> None:
+        self._target = target
+        kind = _LIBRARIES[target.module]
+        self._library = kind(import_module(target.module))
+        self._wanted = None if dtype is None else self._kind(_dtype_name(dtype))
+
+    def check(self, stored: StoredArray) -> None:
+        """Refuse an array of a type that the framework does not have."""
+        if stored.dtype in _SENT:
+            self._target.require_dtype(_SENT[stored.dtype])
+        else:
+            self._kind(stored.dtype)
+
+    def allocate(self, block: Block) -> Callable[[], dict[str, Any]]:
+        """Allocate a block. The result makes its arrays, once the bytes have arrived."""
+        parts = [(self._shape(array), _SENT.get(array.dtype, _BYTE), offset) for array, offset in block.placed]
+        block.address, made = self._target.empty_parts(max(block.nbytes, 1), parts)  # type: ignore[arg-type]
+        stored = [array for array, _ in block.placed]
+        return lambda: {each.name: self._finished(each, array) for each, array in zip(stored, made(), strict=True)}
+
+    def _shape(self, stored: StoredArray) -> tuple[int, ...]:
+        if stored.dtype == _TWO_IN_A_BYTE:
+            return (*stored.shape[:-1], stored.shape[-1] // 2)
+        return stored.shape[::-1] if stored.fortran else stored.shape
+
+    def _finished(self, stored: StoredArray, array: Any) -> Any:
+        if stored.dtype not in _SENT:
+            array = self._library.viewed(array, self._kind(stored.dtype))
+        if stored.fortran:
+            array = self._library.reversed(array)
+        if self._wanted is not None and stored.dtype.startswith(_FLOATS):
+            array = self._library.converted(array, self._wanted)
+        return array
+
+    def _kind(self, name: str) -> Any:
+        try:
+            return self._library.dtype(name)
+        except (AttributeError, TypeError, ImportError) as error:
+            remedy = f": {INSTALL['ml_dtypes']}" if isinstance(error, ImportError) else ": leave it out by names"
+            raise UsageError(f"{self._target.title} has no {name}{remedy}") from error
+
+
+def _dtype_name(dtype: Any) -> str:
+    """The name of a dtype: of NumPy's or TensorFlow's, of a class of NumPy's or JAX's, of PyTorch's, or a text."""
+    found = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    return str(found).rpartition(".")[2]
+
+
+# --- what each library does its own way ------------------------------------------------------------------------------
+
+
+class _ArraysOfNumpy:
+    def __init__(self, library: Any) -> None:
+        self.library = library
+
+    def dtype(self, name: str) -> Any:
+        """The library's type of that name; AttributeError, TypeError or ImportError if it has none."""
+        if name == _TWO_IN_A_BYTE:
+            raise TypeError(name)  # that of ml_dtypes takes a byte
+        try:
+            return np.dtype(name)
+        except TypeError:
+            return np.dtype(getattr(import_module("ml_dtypes"), name))
+
+    def viewed(self, array: Any, kind: Any) -> Any:
+        return array.view(kind)
+
+    def reversed(self, array: Any) -> Any:
+        return array.T
+
+    def converted(self, array: Any, kind: Any) -> Any:
+        return array.astype(kind)
+
+
+class _ArraysOfTorch(_ArraysOfNumpy):
+    def dtype(self, name: str) -> Any:
+        found = getattr(self.library, f"{name}_x2" if name == _TWO_IN_A_BYTE else name)
+        if not isinstance(found, self.library.dtype):
+            raise TypeError(name)
+        return found
+
+    def reversed(self, array: Any) -> Any:
+        return array.permute(*reversed(range(array.ndim)))
+
+    def converted(self, array: Any, kind: Any) -> Any:
+        return array.to(kind)
+
+
+class _ArraysOfCupy(_ArraysOfNumpy):
+    def dtype(self, name: str) -> Any:
+        return np.dtype(name)
+
+
+class _ArraysOfJax(_ArraysOfNumpy):
+    def viewed(self, array: Any, kind: Any) -> Any:
+        return self.library.lax.bitcast_convert_type(array, kind)
+
+
+class _ArraysOfTensorflow(_ArraysOfNumpy):
+    def dtype(self, name: str) -> Any:
+        return self.library.as_dtype(name)
+
+    def viewed(self, array: Any, kind: Any) -> Any:
+        return self.library.bitcast(array, kind)
+
+    def reversed(self, array: Any) -> Any:
+        return self.library.transpose(array)
+
+    def converted(self, array: Any, kind: Any) -> Any:
+        return self.library.cast(array, kind)
+
+
+_LIBRARIES: dict[str, type[_ArraysOfNumpy]] = {
+    "numpy": _ArraysOfNumpy,
+    "torch": _ArraysOfTorch,
+    "cupy": _ArraysOfCupy,
+    "jax": _ArraysOfJax,
+    "tensorflow": _ArraysOfTensorflow,
+}

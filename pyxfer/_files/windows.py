@@ -1,0 +1,171 @@
+"""What goes where: arrays in blocks on the device, and the windows of the files that one transfer reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pyxfer._files.formats import StoredArray
+
+PAGE_BYTES = 4096
+"""The engine reads ranges of whole pages, which is what disks take past the page cache."""
+# Neighbours share a block on the device, because each copy of the engine costs as much time as 64 KiB.
+_MAX_SMALL_BYTES = 1 << 20
+_MAX_BLOCK_BYTES = 8 << 20
+_ALIGNMENT = 64  # of DLPack, TensorFlow and JAX
+_MAX_GAP_BYTES = 64 << 10  # in a file; reading a smaller one costs less than another range
+
+
+class Placed(NamedTuple):
+    """An array, and its place in its block."""
+
+    array: StoredArray
+    offset: int
+
+
+@dataclass(eq=False)
+class Block:
+    """Arrays that are one allocation on the device."""
+
+    placed: list[Placed] = field(default_factory=list)
+    nbytes: int = 0
+    address: int = 0
+    """On the device, when it is allocated."""
+    keep: Any = None
+    """Keeps the memory."""
+
+    def add(self, array: StoredArray) -> None:
+        """Put an array behind the others: as far behind as in the file if that keeps it aligned."""
+        offset = -(-self.nbytes // _ALIGNMENT) * _ALIGNMENT
+        if self.placed:
+            last = self.placed[-1]
+            as_in_file = last.offset + array.offset - last.array.offset
+            if offset <= as_in_file < offset + _MAX_GAP_BYTES and as_in_file % _ALIGNMENT == 0:
+                offset = as_in_file
+        self.placed.append(Placed(array, offset))
+        self.nbytes = offset + array.nbytes
+
+
+class Piece(NamedTuple):
+    """Adjacent bytes of a file that are adjacent in a block too."""
+
+    file: int
+    offset: int
+    nbytes: int
+    block: Block
+    place: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.nbytes
+
+
+@dataclass(eq=False)
+class Window:
+    """What one transfer reads."""
+
+    pieces: list[Piece]
+    begun: list[Block]
+    """The blocks that have to be allocated for it."""
+    done: list[Block]
+    """The blocks whose arrays are complete behind it."""
+
+    @property
+    def files(self) -> list[int]:
+        return list(dict.fromkeys(piece.file for piece in self.pieces))
+
+    @property
+    def blocks(self) -> list[Block]:
+        return list(dict.fromkeys(piece.block for piece in self.pieces))
+
+    def reads(self, max_bytes: int) -> Iterator[tuple[int, int, int, int]]:
+        """File, offset, bytes and address of each read without the engine. Files are numbered as in `files`."""
+        number_of = {file: number for number, file in enumerate(self.files)}
+        for piece in self.pieces:
+            for start in range(0, piece.nbytes, max_bytes):
+                address = piece.block.address + piece.place + start
+                count = min(max_bytes, piece.nbytes - start)
+                yield number_of[piece.file], piece.offset + start, count, address
+
+    def ranges_and_parts(self) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
+        """For the engine. Files are numbered as in `files`."""
+        number_of = {file: number for number, file in enumerate(self.files)}
+        ranges: list[tuple[int, int, int]] = []
+        parts: list[tuple[int, int, int]] = []
+        total = end = 0
+        for piece in self.pieces:
+            number = number_of[piece.file]
+            offset = piece.offset - piece.offset % PAGE_BYTES
+            to = -(-piece.end // PAGE_BYTES) * PAGE_BYTES
+            if ranges and ranges[-1][0] == number and end <= piece.offset <= end + _MAX_GAP_BYTES:
+                offset = ranges[-1][1]
+                total -= ranges.pop()[2]
+            begin = total + piece.offset - offset
+            ranges.append((number, offset, to - offset))
+            parts.append((begin, piece.nbytes, piece.block.address + piece.place))
+            total += to - offset
+            end = piece.end
+        return ranges, parts
+
+
+def blocks_of(arrays: Iterable[StoredArray]) -> list[Block]:
+    """The arrays in blocks, in the order of the files."""
+    found: list[Block] = []
+    for _, of_file in groupby(arrays, key=attrgetter("file")):
+        shared: Block | None = None
+        for array in of_file:
+            if array.nbytes > _MAX_SMALL_BYTES:
+                found.append(Block())
+                found[-1].add(array)
+                shared = None
+                continue
+            if shared is None or shared.nbytes + array.nbytes > _MAX_BLOCK_BYTES:
+                shared = Block()
+                found.append(shared)
+            shared.add(array)
+    return found
+
+
+def windows_of(blocks: Sequence[Block], max_bytes: int) -> Iterator[Window]:
+    window = Window([], [], [])
+    left = max_bytes
+    for block in blocks:
+        window.begun.append(block)
+        for piece in _pieces_of(block):
+            rest = piece
+            while rest.nbytes > left:
+                # At the end of a page, so that no page is read twice.
+                count = left - (rest.offset + left) % PAGE_BYTES
+                if count > 0:
+                    window.pieces.append(rest._replace(nbytes=count))
+                    rest = rest._replace(
+                        offset=rest.offset + count, nbytes=rest.nbytes - count, place=rest.place + count
+                    )
+                yield window
+                window, left = Window([], [], []), max_bytes
+            window.pieces.append(rest)
+            left -= rest.nbytes
+        window.done.append(block)
+    if window.done:
+        yield window
+
+
+def _pieces_of(block: Block) -> Iterator[Piece]:
+    """The pieces of a block. Arrays that are equally far apart in the file are one, with what is between them."""
+    last: Piece | None = None
+    for array, place in block.placed:
+        if array.nbytes == 0:
+            continue
+        following = last is not None and array.offset - last.offset == place - last.place and array.offset >= last.end
+        if last is not None and following:
+            last = last._replace(nbytes=array.offset + array.nbytes - last.offset)
+            continue
+        if last is not None:
+            yield last
+        last = Piece(array.file, array.offset, array.nbytes, block, place)
+    if last is not None:
+        yield last
