@@ -57,8 +57,10 @@ class Results:
         """Refuse an array of a type that the framework does not have."""
         if stored.dtype in _SENT:
             self._target.require_dtype(_SENT[stored.dtype])
-        else:
+        elif self._library.views_bytes:
             self._kind(stored.dtype)
+        else:
+            raise UsageError(f"{self._target.title} cannot view bytes as {stored.dtype}: leave it out by names")
 
     def allocate(self, block: Block) -> Callable[[], dict[str, Any]]:
         """Allocate a block. The result makes its arrays, once the bytes have arrived."""
@@ -99,6 +101,8 @@ def _dtype_name(dtype: Any) -> str:
 
 
 class _ArraysOfNumpy:
+    views_bytes = True
+
     def __init__(self, library: Any) -> None:
         self.library = library
 
@@ -146,11 +150,10 @@ class _ArraysOfJax(_ArraysOfNumpy):
 
 
 class _ArraysOfTensorflow(_ArraysOfNumpy):
+    views_bytes = False  # tf.bitcast does not take float8
+
     def dtype(self, name: str) -> Any:
         return self.library.as_dtype(name)
-
-    def viewed(self, array: Any, kind: Any) -> Any:
-        return self.library.bitcast(array, kind)
 
     def reversed(self, array: Any) -> Any:
         return self.library.transpose(array)

@@ -1,0 +1,178 @@
+"""Loads from files to real frameworks, over host memory."""
+
+from __future__ import annotations
+
+import gc
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from route_checks import import_or_skip
+
+import pyxfer
+from pyxfer._upload import api, uploader
+from pyxfer._upload.uploader import Uploader
+from pyxfer.errors import UsageError
+from pyxfer.native import Choice, Engine
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+ITEMS = 24
+BYTES_OF = {
+    "BOOL": 1,
+    **{f"{sign}{8 * size}": size for sign in "UI" for size in (1, 2, 4, 8)},
+    "F16": 2,
+    "BF16": 2,
+    "F32": 4,
+    "F64": 8,
+    "C64": 8,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+}
+
+
+@pytest.fixture(autouse=True)
+def _over_host_memory(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    made: dict[Any, Uploader] = {}
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    monkeypatch.setattr(uploader, "choose", lambda *_: Choice(engine, "host", ""))
+    monkeypatch.setattr(api, "_by_name", {})
+    monkeypatch.setattr(api, "_by_index", made)
+    yield
+    gc.collect()
+    for each in made.values():
+        each.close()
+
+
+@pytest.fixture
+def contents() -> dict[str, bytes]:
+    """Bytes of finite numbers that every type has, by the names of the types."""
+    rng = np.random.default_rng(3)
+    return {
+        name: rng.integers(0, 2 if name == "BOOL" else 60, ITEMS * size, np.uint8).tobytes()
+        for name, size in BYTES_OF.items()
+    }
+
+
+@pytest.fixture
+def file(contents: dict[str, bytes], tmp_path: Path) -> Path:
+    header, begin = {}, 0
+    for name, data in contents.items():
+        header[name] = {"dtype": name, "shape": [2, 3, 4], "data_offsets": [begin, begin + len(data)]}
+        begin += len(data)
+    text = json.dumps(header).encode()
+    path = tmp_path / "all.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(contents.values()))
+    return path
+
+
+def bytes_of(array: Any) -> bytes:
+    if hasattr(array, "untyped_storage"):
+        torch = import_or_skip("torch")
+        return bytes(array.contiguous().view(torch.uint8).numpy().tobytes())
+    return np.asarray(array).tobytes()
+
+
+def check(found: dict[str, Any], contents: dict[str, bytes]) -> None:
+    assert set(found) == set(contents)
+    for name, array in found.items():
+        assert tuple(array.shape) == (2, 3, 4)
+        assert bytes_of(array) == contents[name], name
+
+
+def test_torch_has_every_type(file: Path, contents: dict[str, bytes]) -> None:
+    torch: Any = import_or_skip("torch")
+    found = pyxfer.load_tensors(file, to="torch")
+    check(found, contents)
+    assert found["BF16"].dtype == torch.bfloat16
+    assert found["F8_E4M3"].dtype == torch.float8_e4m3fn
+    assert all(tensor.is_contiguous() for tensor in found.values())
+    reference: Any = pytest.importorskip("safetensors.torch")
+    for name, tensor in reference.load_file(file).items():
+        assert found[name].dtype == tensor.dtype
+        assert bytes_of(found[name]) == bytes_of(tensor)
+
+
+def test_tensorflow_has_every_type_except_float8(file: Path, contents: dict[str, bytes]) -> None:
+    tf: Any = import_or_skip("tensorflow")
+    with pytest.raises(UsageError, match="float8_e4m3fn"):
+        pyxfer.load_tensors(file, to="tensorflow")
+    viewed = {name: data for name, data in contents.items() if not name.startswith("F8")}
+    found = pyxfer.load_tensors(file, to="tensorflow", names=viewed)
+    check(found, viewed)
+    assert found["BF16"].dtype == tf.bfloat16
+
+
+def test_jax_has_every_type_and_says_when_it_would_narrow_one(file: Path, contents: dict[str, bytes]) -> None:
+    jax: Any = import_or_skip("jax")
+    wide = {"I64", "U64", "F64"}
+    with pytest.raises(UsageError, match="jax_enable_x64"):
+        pyxfer.load_tensors(file, to="jax")
+    narrow = {name: data for name, data in contents.items() if name not in wide}
+    found = pyxfer.load_tensors(file, to="jax", names=narrow)
+    check(found, narrow)
+    assert found["F8_E4M3"].dtype == jax.numpy.float8_e4m3fn
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])
+def test_floating_point_arrays_are_converted(framework: str, file: Path) -> None:
+    library: Any = import_or_skip(framework)
+    wanted = {
+        "torch": lambda: library.float16,
+        "tensorflow": lambda: library.float16,
+        "jax": lambda: library.numpy.float16,
+    }
+    for dtype in ("float16", np.float16, np.dtype("float16"), wanted[framework]()):
+        found = pyxfer.load_tensors(file, to=framework, names=["F32", "BF16", "I32"], dtype=dtype)  # type: ignore[arg-type]
+        assert "float16" in str(found["F32"].dtype)
+        assert "float16" in str(found["BF16"].dtype)
+        assert "bfloat16" not in str(found["BF16"].dtype)
+        assert "int32" in str(found["I32"].dtype)
+    with pytest.raises(UsageError, match="has no float99"):
+        pyxfer.load_tensors(file, to=framework, dtype="float99")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])
+def test_fortran_order_keeps_its_items(framework: str, tmp_path: Path) -> None:
+    import_or_skip(framework)
+    expected = np.asfortranarray(np.arange(24, dtype=np.float32).reshape(2, 3, 4))
+    np.save(tmp_path / "x.npy", expected)
+    found = pyxfer.load_tensors(tmp_path / "x.npy", to=framework)["x"]  # type: ignore[arg-type]
+    assert np.array_equal(np.asarray(found), expected)
+
+
+def test_a_stream_gives_the_same_tensors(file: Path, contents: dict[str, bytes]) -> None:
+    import_or_skip("torch")
+    check(dict(pyxfer.stream_tensors(file, to="torch")), contents)
+
+
+def test_existing_tensors_are_filled_and_others_refused(file: Path, contents: dict[str, bytes]) -> None:
+    torch: Any = import_or_skip("torch")
+    targets = {
+        "F32": torch.zeros(2, 3, 4),
+        "I64": torch.zeros(2, 3, 4, dtype=torch.int64),
+        "BF16": torch.nn.Parameter(torch.zeros(2, 3, 4, dtype=torch.bfloat16)),
+    }
+    pyxfer.load_tensors_into(targets, file)
+    for name, tensor in targets.items():
+        assert bytes_of(tensor.detach()) == contents[name]
+    with pytest.raises(UsageError, match=r"targets\['F32'\]"):
+        pyxfer.load_tensors_into({"F32": torch.zeros(4, 3, 2)}, file)
+
+
+def test_arrays_that_cannot_be_written_are_refused(file: Path) -> None:
+    jax: Any = import_or_skip("jax")
+    with pytest.raises(UsageError, match="cannot be written"):
+        pyxfer.load_tensors_into({"F32": jax.numpy.zeros((2, 3, 4))}, file)
+
+
+def test_pytorchs_own_files_give_its_own_tensors(tmp_path: Path) -> None:
+    torch: Any = import_or_skip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.BatchNorm1d(7))
+    torch.save({"model": model.state_dict(), "step": 3}, tmp_path / "x.pt")
+    found = pyxfer.load_tensors(tmp_path / "x.pt", to="torch")
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(found[f"model.{name}"], tensor)
