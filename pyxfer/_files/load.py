@@ -104,10 +104,11 @@ def load_tensors_into(targets: Mapping[str, Any], paths: Paths) -> None:
     uploader = shared_uploader(device_name_of(next(iter(targets.values()))))
     found = [_Given(stored, targets[stored.name], uploader) for stored in files.arrays]
     streams = {given.stream for given in found}
-    if len(streams) > 1:  # arrays of two frameworks
+    stream = streams.pop()
+    if streams:  # arrays of two frameworks
         uploader.engine.synchronize(uploader.device)
     # The host runtime copies only to its own memory, and these arrays are the framework's.
-    reader = HostReader() if is_host(uploader.engine) else DeviceReader(uploader, streams.pop)
+    reader = HostReader() if is_host(uploader.engine) else DeviceReader(uploader, lambda: stream)
     unfilled = dict.fromkeys(stored.name for stored in files.arrays)
     load = _Load(files, [given.block for given in found], reader)
     try:

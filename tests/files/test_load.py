@@ -165,6 +165,20 @@ def test_existing_arrays_are_filled(up: Uploader, file: Path, arrays: Arrays) ->
     pyxfer.load_tensors_into({}, file)
 
 
+def test_arrays_on_the_device_are_filled_by_several_windows(
+    up: Uploader, file: Path, arrays: Arrays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "is_host", lambda engine: False)
+    monkeypatch.setattr(load, "_WINDOW_BYTES", 100_000)
+    others = {
+        name: np.array(each[..., ::-1] + 1 if each.ndim else each + 1, each.dtype) for name, each in arrays.items()
+    }
+    save_file(others, tmp_path / "other.safetensors")
+    targets = dict(load._arrays(file, Own(up._pool), None, 0, None, 1 << 20))  # type: ignore[arg-type]
+    pyxfer.load_tensors_into(targets, tmp_path / "other.safetensors")
+    assert same({name: up.download(each) for name, each in targets.items()}, others)
+
+
 @pytest.mark.parametrize(
     ("target", "why"),
     [
