@@ -125,8 +125,9 @@ class _Given:
 
     def __init__(self, stored: StoredArray, array: Any, uploader: Uploader) -> None:
         name = f"targets[{stored.name!r:.80}]"
-        if framework_of(type(array)) in ("jax", "tensorflow"):
-            raise UsageError(f"{name}: this {type_name(type(array))} cannot be written: use load_tensors")
+        kind: Any = type(array)
+        if framework_of(kind) in {"jax", "tensorflow"}:
+            raise UsageError(f"{name}: this {type_name(kind)} cannot be written: use load_tensors")
         try:
             found = device_source_of(array, uploader.engine, uploader.device, uploader._target)
         except UsageError as error:

@@ -65,7 +65,7 @@ class Results:
     def allocate(self, block: Block) -> Callable[[], dict[str, Any]]:
         """Allocate a block. The result makes its arrays, once the bytes have arrived."""
         parts = [(self._shape(array), _SENT.get(array.dtype, _BYTE), offset) for array, offset in block.placed]
-        block.address, made = self._target.empty_parts(max(block.nbytes, 1), parts)  # type: ignore[arg-type]
+        block.address, made = self._target.empty_parts(max(block.nbytes, 1), parts)
         stored = [array for array, _ in block.placed]
         return lambda: {each.name: self._finished(each, array) for each, array in zip(stored, made(), strict=True)}
 

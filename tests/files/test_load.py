@@ -22,6 +22,7 @@ from pyxfer._files import load, readers
 from pyxfer._files.formats import stored_arrays
 from pyxfer._upload import api, uploader
 from pyxfer._upload.movers import PlainMover
+from pyxfer._upload.pending import ended
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
 from pyxfer.errors import ArrayFileError, UsageError
@@ -98,7 +99,8 @@ def test_shards_and_other_formats(up: Uploader, arrays: Arrays, tmp_path: Path) 
         save_file({f"{number}.{name}": each for name, each in arrays.items()}, tmp_path / f"part-{number}.safetensors")
     expected = {f"{number}.{name}": each for number in range(3) for name, each in arrays.items()}
     assert same(loaded(up, tmp_path, 100_000), expected)
-    np.savez(tmp_path / "all.npz", **arrays)
+    named: dict[str, Any] = dict(arrays)
+    np.savez(tmp_path / "all.npz", **named)
     assert same(loaded(up, tmp_path / "all.npz"), arrays)
     fortran = np.asfortranarray(np.arange(24.0).reshape(2, 3, 4))
     np.save(tmp_path / "one.npy", fortran)
@@ -291,14 +293,13 @@ def test_device_memory_that_runs_out_ends_the_load(
 def test_ctrl_c_ends_a_load_and_the_uploader_goes_on(
     up: Uploader, file: Path, arrays: Arrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = load.ended
-    interrupted = []
+    interrupted: list[bool] = []
 
     def interrupted_once(ticket: Any, *rest: Any) -> bool:
         if not interrupted:
             interrupted.append(True)
             signal.raise_signal(signal.SIGINT)
-        return real(ticket, *rest)
+        return ended(ticket, *rest)
 
     monkeypatch.setattr(load, "ended", interrupted_once)
     with pytest.raises(KeyboardInterrupt):
