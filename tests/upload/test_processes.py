@@ -28,7 +28,7 @@ class Started:
     def __call__(self):
         return self.batch
 place = {"device": "host"}
-shared = api._uploader("host")
+shared = api.shared_uploader("host")
 up = pyxfer.Uploader("host", threads=2, chunk_bytes=4096, slots=2)
 own = Target(DevicePool(up._engine, 0, 0))
 pooled = Target(up._pool)

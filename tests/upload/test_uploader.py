@@ -287,14 +287,14 @@ def test_an_uploader_closed_by_another_thread_raises_usage_error(own: Target) ->
 
 @pytest.mark.usefixtures("own_uploaders")
 def test_a_shared_uploader_allocates_nothing_before_its_use() -> None:
-    assert api._uploader("host") is api._uploader("host")
+    assert api.shared_uploader("host") is api.shared_uploader("host")
     assert testing.allocated() == []
 
 
 @pytest.mark.usefixtures("own_uploaders")
 def test_threads_share_one_uploader() -> None:
     found: set[int] = set()
-    threads = [threading.Thread(target=lambda: found.add(id(api._uploader("host")))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: found.add(id(api.shared_uploader("host")))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -213,9 +213,9 @@ def _two_devices(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 @pytest.mark.usefixtures("_two_devices")
 def test_each_device_has_one_uploader_under_all_its_names() -> None:
-    first, second = api._uploader(0), api._uploader(1)
+    first, second = api.shared_uploader(0), api.shared_uploader(1)
     assert (first.device, second.device) == (0, 1)
-    assert api._uploader("1") is second
+    assert api.shared_uploader("1") is second
     assert first is not second
     y = second.upload(filled(2), Target(second._pool))
     assert y.device == 1
