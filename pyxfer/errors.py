@@ -19,14 +19,10 @@ class DocumentError(PyxferError, ValueError):
 
 
 class ArrayFileError(PyxferError, ValueError):
-    """A file of arrays cannot be read, is cut short, has changed, or has a format that pyxfer does not read.
-
-    Attributes:
-        unfilled: Of `load_tensors_into`, the names of the targets that are not complete.
-
-    """
+    """A file of arrays cannot be read, is cut short, has changed, or has a format that pyxfer does not read."""
 
     unfilled: tuple[str, ...] = ()
+    """Of `load_tensors_into`, the names of the targets that are not complete."""
 
 
 class StoreError(PyxferError):
