@@ -67,7 +67,10 @@ def load_tensors(
         CudaMemoryError: the device is out of memory.
 
     """
-    return dict(_arrays(paths, to, names, device, dtype, _WINDOW_BYTES))
+    found: dict[str, Any] = {}
+    for arrays in _arrays(paths, to, names, device, dtype, _WINDOW_BYTES):
+        found |= arrays
+    return found
 
 
 def stream_tensors(
@@ -81,7 +84,7 @@ def stream_tensors(
 
     At most 384 MiB, or the rest of a larger array, are read before the loop takes them.
     """
-    return _arrays(paths, to, names, device, dtype, _STREAM_WINDOW_BYTES)
+    return _one_by_one(_arrays(paths, to, names, device, dtype, _STREAM_WINDOW_BYTES))
 
 
 def load_tensors_into(targets: Mapping[str, Any], paths: Paths) -> None:
@@ -148,7 +151,7 @@ class _Given:
 
 def _arrays(
     paths: Paths, to: Framework, names: Iterable[str] | None, device: int | str, dtype: Any, window_bytes: int
-) -> Iterator[tuple[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     files = stored_arrays(paths, names)
     reader: Reader
     if to == HostArrays.module:
@@ -159,15 +162,23 @@ def _arrays(
         results, reader = Results(target, dtype), DeviceReader(uploader, target.stream)
     for stored in files.arrays:
         results.check(stored)
-    return _made(_Load(files, blocks_of(files.arrays), reader, results.allocate), window_bytes)
+    blocks = blocks_of(files.arrays)
+    if window_bytes == _WINDOW_BYTES:  # else the loop may drop the first arrays before the last ones are read
+        results.reserve(blocks)
+    return _made(_Load(files, blocks, reader, results.allocate), window_bytes)
 
 
-def _made(load: _Load, window_bytes: int) -> Iterator[tuple[str, Any]]:
+def _made(load: _Load, window_bytes: int) -> Iterator[dict[str, Any]]:
     for blocks in load.run(window_bytes):
         for block in blocks:
             made, block.keep = block.keep(), None
-            for name in list(made):  # no reference stays here while the loop works with the array
-                yield name, made.pop(name)
+            yield made
+
+
+def _one_by_one(blocks: Iterator[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    for arrays in blocks:
+        for name in list(arrays):  # no reference stays here while the loop works with the array
+            yield name, arrays.pop(name)
 
 
 class _Running(NamedTuple):

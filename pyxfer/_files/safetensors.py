@@ -6,7 +6,6 @@ The safetensors library gives no places. What it refuses is refused here too, an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -35,6 +34,8 @@ _DTYPES = {
 }
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_METADATA = "__metadata__"
+_TWICE = "a name is there twice"
 
 
 # Without gc, because Python would search 100,000 objects that hold no others for circles again and again.
@@ -44,11 +45,33 @@ class _Entry(msgspec.Struct, gc=False):
     data_offsets: tuple[_Count, _Count]
 
 
-_METADATA = "__metadata__"
-_TWICE = "a name is there twice"
+class _EntryOrMetadata(msgspec.Struct, gc=False):
+    """Either value of a header, so that one call decodes 10,000 of them."""
+
+    dtype: str | None = None
+    shape: tuple[_Count, ...] | None = None
+    data_offsets: tuple[_Count, _Count] | None = None
+
+
+class _Metadata(msgspec.Struct, rename={"texts": _METADATA}):
+    texts: dict[str, str] | None = None
+
+
+_all_in = msgspec.json.Decoder(dict[str, _EntryOrMetadata]).decode
+_metadata_in = msgspec.json.Decoder(_Metadata).decode
+_texts_in = msgspec.json.Decoder(dict[str, str] | None).decode
 _parts_in = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_metadata_in = msgspec.json.Decoder(dict[str, str] | None).decode
 _entry_in = msgspec.json.Decoder(_Entry).decode
+
+
+class _EntryError(Exception):
+    """The name of an array, and what is wrong with its entry."""
+
+
+class _Decoded(NamedTuple):
+    entries: dict[str, _Entry]
+    metadata: dict[str, str]
+    has_metadata: bool
 
 
 class _Header(NamedTuple):
@@ -66,14 +89,17 @@ def arrays_of_safetensors(file: OpenFile, number: int) -> list[StoredArray]:
     header = _header_of(file)
     try:
         str(header.text, "utf-8")  # msgspec does not look at the texts that it skips
-        parts = _parts_in(header.text)
-        names = len(parts)
-        metadata = _metadata_in(parts.pop(_METADATA, b"null")) or {}
-        if _may_repeat(header.text, names, parts, metadata):
+        found = _decoded(header.text) or _decoded_one_by_one(header.text)
+        if _may_repeat(header.text, found):
             unique_json(header.text)
     except (ValueError, RecursionError) as error:  # those of msgspec are ValueErrors
         raise file.refused(f"has a damaged safetensors header ({reason_of(error)}): {FETCH_AGAIN}") from error
-    return _arrays(file, number, _entries(file, parts), header.end)
+    except _EntryError as error:
+        name, reason = error.args
+        raise file.refused(
+            f"has a damaged safetensors header, at its array {shown_name(name)} ({reason}): {FETCH_AGAIN}"
+        ) from error
+    return _arrays(file, number, found.entries, header.end)
 
 
 def _header_of(file: OpenFile) -> _Header:
@@ -92,17 +118,31 @@ def _length_in(head: bytes) -> int:
     return int.from_bytes(head[:_LENGTH_BYTES], "little") if len(head) >= _LENGTH_BYTES else MAX_JSON_BYTES + 1
 
 
-def _entries(file: OpenFile, parts: dict[str, msgspec.Raw]) -> dict[str, _Entry]:
-    found = {}
+def _decoded(text: bytes) -> _Decoded | None:
+    """None if something is missing or of another type."""
+    try:
+        entries: dict[str, Any] = _all_in(text)
+        metadata = _metadata_in(text).texts
+    except (ValueError, RecursionError):
+        return None
+    has_metadata = entries.pop(_METADATA, None) is not None
+    is_complete = all(None not in (each.dtype, each.shape, each.data_offsets) for each in entries.values())
+    return _Decoded(entries, metadata or {}, has_metadata) if is_complete else None
+
+
+def _decoded_one_by_one(text: bytes) -> _Decoded:
+    """The same. Its error names the array."""
+    parts = _parts_in(text)
+    metadata = parts.pop(_METADATA, None)
+    texts = _texts_in(metadata or b"null") or {}
+    entries = {}
     name = ""
     try:
         for name, part in parts.items():
-            found[name] = _entry_in(part)
+            entries[name] = _entry_in(part)
     except (ValueError, RecursionError) as error:
-        raise file.refused(
-            f"has a damaged safetensors header, at its array {shown_name(name)} ({reason_of(error)}): {FETCH_AGAIN}"
-        ) from error
-    return found
+        raise _EntryError(name, reason_of(error)) from error
+    return _Decoded(entries, texts, metadata is not None)
 
 
 def _arrays(file: OpenFile, number: int, entries: dict[str, _Entry], start: int) -> list[StoredArray]:
@@ -144,15 +184,15 @@ def _fault(name: str, entry: _Entry, at: int) -> str:
 # --- keys that are there twice ---------------------------------------------------------------------------------------
 
 
-def _may_repeat(text: bytes, names: int, arrays: Iterable[str], metadata: dict[str, str]) -> bool:
+def _may_repeat(text: bytes, found: _Decoded) -> bool:
     """Whether a key may be there twice, of which msgspec keeps the last.
 
     In JSON without escapes each colon is behind a key or within a text. So if what was kept has all of them, nothing
     was left out.
     """
-    texts = [*arrays, *metadata, *metadata.values()]
-    kept = names + len(_Entry.__struct_fields__) * (len(texts) - 2 * len(metadata)) + len(metadata)
-    return b"\\" in text or text.count(b":") != kept + sum(each.count(":") for each in texts)
+    texts = [*found.entries, *found.metadata, *found.metadata.values()]
+    keys = len(found.entries) * (1 + len(_Entry.__struct_fields__)) + len(found.metadata) + found.has_metadata
+    return b"\\" in text or text.count(b":") != keys + sum(each.count(":") for each in texts)
 
 
 def unique_json(text: bytes) -> Any:

@@ -67,7 +67,7 @@ class StoredFiles:
 
 def nbytes_of(dtype: str, shape: Sequence[int]) -> int | None:
     """The bytes of an array, or None if no framework can have it or it does not end with a byte."""
-    if len(shape) > _MAX_DIMENSIONS or any(count < 0 for count in shape):
+    if len(shape) > _MAX_DIMENSIONS or (shape and min(shape) < 0):
         return None
     bits = math.prod(shape) * BITS_OF[dtype]
     # Also of an array without items, as NumPy does.

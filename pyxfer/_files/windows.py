@@ -42,8 +42,8 @@ class Block:
         """Put an array behind the others: as far behind as in the file if that keeps it aligned."""
         offset = -(-self.nbytes // _ALIGNMENT) * _ALIGNMENT
         if self.placed:
-            last = self.placed[-1]
-            as_in_file = last.offset + array.offset - last.array.offset
+            last, place = self.placed[-1]
+            as_in_file = place + array.offset - last.offset
             if offset <= as_in_file < offset + _MAX_GAP_BYTES and as_in_file % _ALIGNMENT == 0:
                 offset = as_in_file
         self.placed.append(Placed(array, offset))
@@ -156,16 +156,15 @@ def windows_of(blocks: Sequence[Block], max_bytes: int) -> Iterator[Window]:
 
 def _pieces_of(block: Block) -> Iterator[Piece]:
     """The pieces of a block. Arrays that are equally far apart in the file are one, with what is between them."""
-    last: Piece | None = None
+    file = begin = end = ahead = 0
     for array, place in block.placed:
-        if array.nbytes == 0:
+        if not array.nbytes:
             continue
-        following = last is not None and array.offset - last.offset == place - last.place and array.offset >= last.end
-        if last is not None and following:
-            last = last._replace(nbytes=array.offset + array.nbytes - last.offset)
-            continue
-        if last is not None:
-            yield last
-        last = Piece(array.file, array.offset, array.nbytes, block, place)
-    if last is not None:
-        yield last
+        offset = array.offset
+        if begin == end or offset - place != ahead or offset < end:
+            if begin < end:
+                yield Piece(file, begin, end - begin, block, begin - ahead)
+            file, begin, ahead = array.file, offset, offset - place
+        end = offset + array.nbytes
+    if begin < end:
+        yield Piece(file, begin, end - begin, block, begin - ahead)

@@ -5,11 +5,10 @@ PyTorch and CuPy allocate the memory themselves. TensorFlow and JAX take pyxfer'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -142,6 +141,9 @@ class Target:
         block = self.own_array((nbytes,), np.dtype(np.uint8))
         return block.address, lambda: [self.taken(block.part(*part)) for part in parts]
 
+    def reserve(self, nbytes: int) -> None:
+        """Have the framework's allocator ask the driver at once for what arrays of so many bytes will need."""
+
     def require_dtype(self, dtype: Dtype) -> None:
         """Refuse a dtype that the framework does not have."""
 
@@ -206,6 +208,22 @@ class Target:
         return UsageError(f"{self.title} has no {name_of(dtype)}: {advice}")
 
 
+def _even_runs(parts: Sequence[Part]) -> Iterator[tuple[tuple[int, ...], Dtype, int, int, int]]:
+    """Neighbours of one shape and dtype that are equally far apart: these, the first offset, the distance, how many."""
+    begin = 0
+    while begin < len(parts):
+        shape, dtype, first = parts[begin]
+        step, end = 0, begin + 1
+        while end < len(parts) and parts[end][:2] == (shape, dtype):
+            distance = parts[end][2] - parts[end - 1][2]
+            step = step or distance
+            if distance != step:
+                break
+            end += 1
+        yield shape, dtype, first, step, end - begin
+        begin = end
+
+
 class Torch(Target):
     """Tensors that PyTorch allocates, filled on its current stream."""
 
@@ -246,6 +264,15 @@ class Torch(Target):
         tensor = self.torch.empty(shape, dtype=self._kind(dtype), device=self.place)
         return tensor.data_ptr(), lambda: tensor
 
+    def reserve(self, nbytes: int) -> None:
+        if is_host(self.engine):
+            return
+        cuda = self.torch.cuda
+        missing = nbytes - (cuda.memory_reserved(self.device) - cuda.memory_allocated(self.device))
+        if missing > 0:
+            with suppress(self.torch.OutOfMemoryError):  # the arrays may still find room
+                self.torch.empty(missing, dtype=self.torch.uint8, device=self.place)
+
     def taken(self, array: DeviceArray) -> Any:
         return self.torch.from_dlpack(array)
 
@@ -256,11 +283,10 @@ class Torch(Target):
             block = finish()
             typed = {dtype: block.view(self._kind(dtype)) for dtype in {dtype for _, dtype, _ in parts}}
             found: list[Any] = []
-            for (shape, dtype), equal in groupby(parts, key=itemgetter(0, 1)):
-                offsets = [offset // itemsize_of(dtype) for _, _, offset in equal]
-                count, first = len(offsets), offsets[0]
-                step = offsets[1] - first if count > 1 else 0  # equal arrays are equally far apart
-                together = typed[dtype].as_strided((count, *shape), (step, *strides_of(shape)), first)
+            for shape, dtype, first, step, count in _even_runs(parts):
+                size = itemsize_of(dtype)
+                strides = (step // size, *strides_of(shape))
+                together = typed[dtype].as_strided((count, *shape), strides, first // size)
                 found += together.unbind()
             # `data` is not a view for autograd: an operation in place on one array must not invalidate another.
             return [view.data for view in found]
@@ -348,6 +374,12 @@ class Cupy(Target):
         with self.cupy.cuda.Device(self.device):
             array = self.cupy.empty(shape, dtype)
         return array.data.ptr, lambda: array
+
+    def reserve(self, nbytes: int) -> None:
+        with self.cupy.cuda.Device(self.device), suppress(self.cupy.cuda.memory.OutOfMemoryError):
+            missing = nbytes - self.cupy.get_default_memory_pool().free_bytes()
+            if missing > 0:
+                self.cupy.cuda.alloc(missing)
 
     def empty_parts(self, nbytes: int, parts: Sequence[Part]) -> EmptyArray:
         address, finish = self.empty((nbytes,), np.dtype(np.uint8))

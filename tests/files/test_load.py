@@ -72,16 +72,20 @@ def same(found: dict[str, Any], expected: Arrays) -> bool:
     )
 
 
+def _parts(*arguments: Any) -> Iterator[tuple[str, Any]]:
+    return load._one_by_one(load._arrays(*arguments))
+
+
 def loaded(up: Uploader, path: Path, window_bytes: int = 1 << 20, names: Any = None, dtype: Any = None) -> Arrays:
     """By way of device memory, and back."""
-    found = load._arrays(path, Own(up._pool), names, "host", dtype, window_bytes)  # type: ignore[arg-type]
+    found = _parts(path, Own(up._pool), names, "host", dtype, window_bytes)  # type: ignore[arg-type]
     return {name: up.download(array) for name, array in found}
 
 
 @pytest.mark.parametrize("window_bytes", [5000, 1 << 20, 1 << 29])
 def test_arrays_arrive_whatever_the_windows(up: Uploader, file: Path, arrays: Arrays, window_bytes: int) -> None:
     assert same(loaded(up, file, window_bytes), arrays)
-    assert same(dict(load._arrays(file, "numpy", None, 0, None, window_bytes)), arrays)
+    assert same(dict(_parts(file, "numpy", None, 0, None, window_bytes)), arrays)
 
 
 def test_the_public_functions_read_to_numpy(file: Path, arrays: Arrays) -> None:
@@ -134,7 +138,7 @@ def test_without_a_ring_the_driver_copies(
 def test_the_loop_of_a_stream_keeps_no_array(up: Uploader, tmp_path: Path) -> None:
     save_file({f"{number}": np.full(2 << 20, number, np.uint8) for number in range(8)}, tmp_path / "x.safetensors")
     alive: list[weakref.ref[Any]] = []
-    for name, array in load._arrays(tmp_path, Own(up._pool), None, 0, None, 2 << 20):  # type: ignore[arg-type]
+    for name, array in _parts(tmp_path, Own(up._pool), None, 0, None, 2 << 20):  # type: ignore[arg-type]
         assert up.download(array)[0] == int(name)
         alive.append(weakref.ref(array))
         del array
@@ -143,7 +147,7 @@ def test_the_loop_of_a_stream_keeps_no_array(up: Uploader, tmp_path: Path) -> No
 
 
 def test_a_stream_that_is_left_early_ends_its_transfers(up: Uploader, file: Path, arrays: Arrays) -> None:
-    stream = load._arrays(file, Own(up._pool), None, 0, None, 5000)  # type: ignore[arg-type]
+    stream = _parts(file, Own(up._pool), None, 0, None, 5000)  # type: ignore[arg-type]
     next(stream)
     del stream
     assert same(loaded(up, file), arrays)
@@ -176,7 +180,7 @@ def test_arrays_on_the_device_are_filled_by_several_windows(
         name: np.array(each[..., ::-1] + 1 if each.ndim else each + 1, each.dtype) for name, each in arrays.items()
     }
     save_file(others, tmp_path / "other.safetensors")
-    targets = dict(load._arrays(file, Own(up._pool), None, 0, None, 1 << 20))  # type: ignore[arg-type]
+    targets = dict(_parts(file, Own(up._pool), None, 0, None, 1 << 20))  # type: ignore[arg-type]
     pyxfer.load_tensors_into(targets, tmp_path / "other.safetensors")
     assert same({name: up.download(each) for name, each in targets.items()}, others)
 
@@ -247,7 +251,7 @@ def test_a_file_that_is_cut_or_written_while_it_is_read(
     monkeypatch.setattr(readers.OpenFiles, "check_unchanged", cut_when_opened)
     target: Any = "numpy" if to == "numpy" else Own(up._pool)
     with pytest.raises(ArrayFileError, match="was cut short while it was read"):
-        for _ in load._arrays(file, target, None, 0, None, 1 << 29):
+        for _ in _parts(file, target, None, 0, None, 1 << 29):
             pass
     monkeypatch.undo()
     save_file(arrays, file)
@@ -285,7 +289,7 @@ def test_device_memory_that_runs_out_ends_the_load(
             return super().empty_parts(nbytes, parts)
 
     with pytest.raises(MemoryError, match="no more"):
-        for _ in load._arrays(file, Small(up._pool), None, 0, None, 5000):  # type: ignore[arg-type]
+        for _ in _parts(file, Small(up._pool), None, 0, None, 5000):  # type: ignore[arg-type]
             pass
     assert same(loaded(up, file), arrays)
 

@@ -176,3 +176,28 @@ def test_pytorchs_own_files_give_its_own_tensors(tmp_path: Path) -> None:
     found = pyxfer.load_tensors(tmp_path / "x.pt", to="torch")
     for name, tensor in model.state_dict().items():
         assert torch.equal(found[f"model.{name}"], tensor)
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow"])
+def test_equal_arrays_that_lie_unevenly(framework: str, tmp_path: Path) -> None:
+    import_or_skip(framework)
+    sizes = {"a": 1, "between": 3, "b": 1, "c": 1, "short": 0, "d": 1}
+    header, begin = {}, 0
+    for name, rows in sizes.items():
+        header[name] = {
+            "dtype": "F32",
+            "shape": [rows, 64] if rows != 1 else [64],
+            "data_offsets": [begin, begin + 256 * rows],
+        }
+        begin += 256 * rows
+    text = json.dumps(header).encode()
+    data = np.repeat(np.arange(begin // 256, dtype=np.float32), 64)
+    path = tmp_path / "uneven.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data.tobytes())
+    found = pyxfer.load_tensors(path, framework, ["a", "b", "c", "d"])  # type: ignore[arg-type]
+    assert {name: set(np.asarray(array).tolist()) for name, array in found.items()} == {
+        "a": {0.0},
+        "b": {4.0},
+        "c": {5.0},
+        "d": {6.0},
+    }
