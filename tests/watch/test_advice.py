@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import make_environment
-from watch.windows import D2H, H2D, MACHINE, MIB, Flat, Script, activity_of, analysed, make_window, steps_at
+from watch.windows import D2H, H2D, MIB, Script, activity_of, analysed, flat, make_window, steps_at
 
 import pyxfer
 from pyxfer._document.watches import Advice, StepFinder, Watched
 from pyxfer._trace.records import CopyKind
-from pyxfer._watch.analysis import Machine, analyse
 from pyxfer._watch.framework_calls import CALLS, calls_of, framework_in_use
 
 SENT = 10_000_000
@@ -37,12 +35,12 @@ def training(made: float, sent: float, computed: float, pageable: bool = True, t
 
 
 def advice_for(
-    script: Script, length: float, made: float | None = None, gbps: float | None = 50.0, machine: Machine = MACHINE
+    script: Script, length: float, made: float | None = None, gbps: float | None = 50.0, cpus: int | None = None
 ) -> dict[str, Advice]:
     """By code; with `made`, for a loop of four steps whose inputs take this long."""
     step = length / 4
     spans = [(step * turn, step * turn + made, step * (turn + 1)) for turn in range(4)] if made is not None else []
-    watched = analyse(make_window(script, length, steps_at(*spans)), Flat(gbps), machine)
+    watched = analysed(make_window(script, length, steps_at(*spans)), flat(gbps), cpus=cpus)
     return {row.code: row for row in watched.advice}
 
 
@@ -67,8 +65,7 @@ def test_a_slow_input_is_shared_by_as_many_processes_as_needed() -> None:
 @pytest.mark.parametrize(("cpus", "makers"), [(16, 15), (2, 1), (1, 1)])
 def test_a_slow_input_is_shared_by_at_most_the_spare_processors(cpus: int, makers: int) -> None:
     script, length = training(made=60_000, sent=1000, computed=500)
-    machine = replace(MACHINE, environment=make_environment(cpus_usable=cpus))
-    found = advice_for(script, length, made=60_000, machine=machine)["pin-and-prefetch"]
+    found = advice_for(script, length, made=60_000, cpus=cpus)["pin-and-prefetch"]
     assert found.predicted_s == pytest.approx(60_000e-6 / makers)
     assert ("processes" in found.text) == (makers > 1)
 
@@ -267,7 +264,7 @@ def watch(loop: Loop, framework: str = "", gbps: float | None = 50.0) -> Watched
             time += loop.fetched
         spans.append((since, begin, time))
     window = make_window(script, time, steps_at(*spans), framework=framework)
-    return analysed(window, Flat(gbps))
+    return analysed(window, flat(gbps))
 
 
 def advised(loop: Loop, framework: str = "", gbps: float | None = 50.0) -> set[str]:

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from watch.windows import H2D, LOADER, MACHINE, Flat, Script, activity_of, analysed, make_window, steps_at
+from watch.windows import H2D, LOADER, Script, activity_of, analysed, flat, make_window, steps_at
 
 from pyxfer._document import codec
 from pyxfer._document.machines import Remark
 from pyxfer._document.watches import FIRST_STEPS, Advice, Parts, SlowSteps, Watched
-from pyxfer._watch.analysis import analyse
 from pyxfer._watch.parts import warming_up
 from pyxfer._watch.step_tracking import Step
 
@@ -40,7 +39,7 @@ def loop(
         script.call("cudaStreamSynchronize", begin + SENT, end)
         spans.append((time, begin, end + (logged or {}).get(turn, 0)))
         time = spans[-1][-1]
-    return analysed(make_window(script if recorded else None, time, steps_at(*spans)), Flat(50.0))
+    return analysed(make_window(script if recorded else None, time, steps_at(*spans)), flat(50.0))
 
 
 def one_by_one(*lengths: float, **given: int) -> tuple[Step, ...]:
@@ -223,7 +222,7 @@ def test_each_thread_warms_up_by_itself_and_steps_that_stall_later_are_slow_besi
 )
 def test_the_fix_for_first_steps_skips_them(unchanged: bool, skipped: int, lengths: list[float], fix: str) -> None:
     window = make_window(None, sum(lengths), one_by_one(*lengths), skipped=skipped)
-    watched = analyse(window, Flat(None), MACHINE, unchanged=unchanged)
+    watched = analysed(window, flat(None), unchanged=unchanged)
     assert {code: remark.fix for code, remark in remarks_of(watched).items()} == {FIRST_STEPS: fix}
 
 

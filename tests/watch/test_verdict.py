@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from chart_parts import titles_of, values_of
-from watch.windows import LOADER, MACHINE, Flat, Script, activity_of, analysed, make_window, mark, steps_at
+from watch.windows import HOST, LOADER, Script, activity_of, analysed, make_window, mark, steps_at
 from watch_samples import make_stalled, make_watched
 
 from pyxfer._document.machines import Remark
 from pyxfer._document.watches import Lane, Timeline, Verdict, Watched
 from pyxfer._report.kinds import chart_of, report_of
 from pyxfer._trace.records import Clock, CopyKind, Kind
-from pyxfer._watch.analysis import MAX_SPANS, analyse
+from pyxfer._watch.analysis import MAX_SPANS
 from pyxfer._watch.step_tracking import Step
 from pyxfer.units import format_percent, format_seconds
 
@@ -219,7 +218,7 @@ def test_a_step_bound_by_the_host_says_how_long_it_awaits_input(input_us: float,
 
 
 def test_in_host_memory_the_verdict_is_unknown() -> None:
-    watched = analyse(make_window(Script().copy(H2D, 0, 40), 100), Flat(50.0), replace(MACHINE, runtime="host"))
+    watched = analysed(make_window(Script().copy(H2D, 0, 40), 100), target=HOST)
     assert watched.verdict.bound_by == "unknown"
     assert watched.verdict.text.startswith("No GPU was watched, so")
     assert watched.advice == ()
@@ -269,7 +268,7 @@ def test_failed_and_unclosed_steps_are_counted_with_the_first_failure_also_if_th
 
 @pytest.mark.parametrize(("unchanged", "fix"), [(False, "with w.step():"), (True, "with pyxfer.watch() as w:")])
 def test_a_window_without_steps_has_a_remark_on_how_to_mark_them(unchanged: bool, fix: str) -> None:
-    (remark,) = analyse(make_window(Script(), 100), Flat(50.0), MACHINE, unchanged=unchanged).remarks
+    (remark,) = analysed(make_window(Script(), 100), unchanged=unchanged).remarks
     assert remark.code == "no-steps"
     assert fix in (remark.fix or "")
 
