@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,7 @@ from pyxfer._watch.device_records import DeviceRecords, Periods, Stretches, devi
 from pyxfer._watch.framework_calls import calls_of
 from pyxfer._watch.options import Target
 from pyxfer._watch.parts import find_slow, timed
-from pyxfer._watch.ranges import MAX_NAMES, Ranges, allocation_calls, calls_in_steps, line_uses, named_ranges, ranges_of
+from pyxfer._watch.ranges import MAX_NAMES, Ranges, calls_in_steps, line_uses, named_ranges, ranges_of
 from pyxfer._watch.window import LOST, Window
 from pyxfer.units import format_percent, format_seconds
 
@@ -39,12 +38,21 @@ MAX_SLOW_SHARE = 0.05
 _SOME_INPUTS = "find what only some steps do when making their input, such as opening the next file"
 
 
-def remarks(window: Window, watched: watches.Watched, ranges: Ranges, unchanged: bool, warm: int) -> tuple[Remark, ...]:
-    """The remarks of the session, then those of the analysis. `warm`: the number of first steps that are left out."""
+def remarks(
+    window: Window,
+    watched: watches.Watched,
+    ranges: Ranges,
+    periods: Periods,
+    slow: Chosen,
+    first: Chosen,
+    unchanged: bool,
+) -> tuple[Remark, ...]:
+    """First steps that are left out, the remarks of the session, then those of the analysis."""
     said, activity = {remark.code for remark in window.remarks}, watched.activity.value
-    found = [*window.remarks]
+    found = [_first_steps_remark(periods, slow, first, unchanged)] if first.any() else []
+    found += window.remarks
     if not said & {"never-opened", "lost"}:
-        found += _step_remarks(watched.steps, "capacity" in said, unchanged, warm)
+        found += _step_remarks(watched.steps, "capacity" in said, unchanged, int(first.sum()))
     if activity is not None:
         found += _record_remarks(activity, "capacity" in said, watched.window_s)
     if ranges.unpaired:
@@ -176,10 +184,8 @@ def analyse(
 
     What follows from other figures is left out at first: `derive_watch` adds it.
     """
-    runtime, capture = target.choice.runtime, window.capture.value
-    # Without a GPU only pyxfer's own engine makes records, so their absence does not mean that nothing was copied.
-    if runtime == "host" and capture is not None and not len(capture.records):
-        window, capture = replace(window, capture=unknown(watches.NO_GPU_WATCHED)), None
+    runtime, window = target.choice.runtime, _as_seen(window, target)
+    capture = window.capture.value
     records = None if capture is None else device_records(window, capture)
     periods = timed(periods_of(window), records)
     slow, first = find_slow(periods)
@@ -196,9 +202,6 @@ def analyse(
             calls = calls_in_steps(window, records, usual, ranges) if slow.any() else found.surprises
             offers = calls_of(window.framework)
             gains = advice(Evidence(usual, of_usual, calls, steps.between_s, environment.cpus_usable, offers))
-    # The thread whose steps take the most of the window.
-    _, thread = np.unique(periods.thread, return_inverse=True)
-    most_ns = int(np.max(np.bincount(thread, weights=periods.end_ns - periods.from_ns)))
     watched = derive_watch(
         watches.Watched(
             ended=window.ended,
@@ -208,14 +211,13 @@ def analyse(
             link=link,
             environment=environment,
             tracing=window.tracing,
-            window_s=max(0, window.end_ns - window.begin_ns) / 1e9,
-            outside_s=max(0, window.end_ns - window.begin_ns - most_ns) / 1e9,
+            window_s=0.0,
+            outside_s=_outside_s(window, periods),
             steps=steps,
             parts=usual.mean(),
             verdict=watches.Verdict("unknown", "", _FOLLOWS, "", ()),
             activity=activity,
             ranges=named_ranges(ranges, records, window),
-            threads=_threads(window, records, periods),
             lines=line_uses(window),
             used_before_bytes=window.used_before,
             used_after_bytes=window.used_after,
@@ -224,12 +226,26 @@ def analyse(
             ceiling_source=ceilings,
         )
     )
-    left_out = (_first_steps_remark(periods, slow, first, unchanged),) if first.any() else ()
     return msgspec.structs.replace(
         watched,
         steps=msgspec.structs.replace(watched.steps, each=watched.steps.each[:MAX_STEPS]),
-        remarks=(*left_out, *remarks(window, watched, ranges, unchanged, int(first.sum()))),
+        remarks=remarks(window, watched, ranges, periods, slow, first, unchanged),
     )
+
+
+def _as_seen(window: Window, target: Target) -> Window:
+    """Without a GPU only pyxfer's own engine makes records, so their absence does not mean that nothing was copied."""
+    capture = window.capture.value
+    if target.choice.runtime != "host" or capture is None or len(capture.records):
+        return window
+    return replace(window, capture=unknown(watches.NO_GPU_WATCHED))
+
+
+def _outside_s(window: Window, periods: Periods) -> float:
+    """The time outside of the steps of the thread whose steps take the most of the window."""
+    _, thread = np.unique(periods.thread, return_inverse=True)
+    most_s = float(np.max(np.bincount(thread, weights=periods.seconds["period_s"])))
+    return max(0.0, (window.end_ns - window.begin_ns) / 1e9 - most_s)
 
 
 def _steps(window: Window, periods: Periods, usual: Periods, slow: NDArray[np.bool_]) -> watches.Steps:
@@ -272,7 +288,6 @@ def _activity(
         surprises=calls_in_steps(window, records, periods, ranges),
         allocated=(),
         stretches=stretches(records, Stretches(window.begin_ns, window.end_ns)),
-        allocation_calls_in_steps=allocation_calls(records, periods),
         dropped={word: count for word, count in capture.dropped.items() if count},
         untimed=int((~copied.rows["timed"]).sum()),
         others=records.others,
@@ -293,22 +308,6 @@ def _pageable(copied: CopyTable, of_usual: CopyTable, usual: Periods) -> tuple[w
         else row
         for row in copied.pageable()
     )
-
-
-def _threads(window: Window, records: DeviceRecords | None, periods: Periods) -> tuple[watches.ThreadUse, ...]:
-    steps = Counter(periods.thread.tolist() if periods.stepped else ())
-    calls: dict[int, tuple[int, float]] = {}
-    if records is not None:
-        found, place = np.unique(records.calls["thread"], return_inverse=True)
-        took = np.bincount(place, weights=records.calls["end_ns"] - records.calls["start_ns"], minlength=len(found))
-        counts = np.bincount(place, minlength=len(found))
-        calls = {int(t): (int(n), float(s) / 1e9) for t, n, s in zip(found, counts, took, strict=True)}
-    names = {thread: window.threads.get(thread) or f"thread {thread}" for thread in {*calls, *steps}}
-    uses = [
-        watches.ThreadUse(thread, name, *calls.get(thread, (0, 0.0)), steps=steps[thread])
-        for thread, name in names.items()
-    ]
-    return tuple(sorted(uses, key=lambda use: (-use.calls_s, use.thread))[:64])
 
 
 # --- the timeline of a few steps: when the device copied and computed -------------------------------------------------

@@ -16,7 +16,7 @@ from pyxfer._watch.advice import verdict
 from pyxfer._watch.ceilings import Points, seconds_at
 from pyxfer._watch.copies import CLASS_BOUNDS, DIRECTIONS, MAX_STREAMS, MEMORIES, UNTIMED, mean_size
 from pyxfer._watch.device_records import is_allocation, is_wait
-from pyxfer._watch.ranges import MAX_GROUPS, summed, sums_of
+from pyxfer._watch.ranges import summed, sums_of
 from pyxfer.units import format_size
 
 # At most this many steps are listed. The statistics are of all steps.
@@ -125,9 +125,6 @@ def _activity(activity: watches.Activity, watched: watches.Watched) -> watches.A
     fetched = sum(row.nbytes for row in copies if row.direction == "d2h")
     busy_s = math.fsum(each.busy_s for each in stretches)
     overlap = _overlap(activity.overlap, copies, streams)
-    # Those that are listed, and more only if the list is full.
-    is_full = len(activity.surprises) >= MAX_GROUPS
-    listed = sum(row.count for row in activity.surprises if row.what == "allocation") if steps.watched else 0
     return replace(
         activity,
         copies=copies,
@@ -136,7 +133,6 @@ def _activity(activity: watches.Activity, watched: watches.Watched) -> watches.A
         pageable=tuple(_pageable(each, copies, steps, points.get(each.direction, ())) for each in activity.pageable),
         surprises=tuple(_surprise(each, fetched, steps.watched) for each in activity.surprises),
         allocated=_allocated(stretches),
-        allocation_calls_in_steps=max(listed, activity.allocation_calls_in_steps) if is_full else listed,
     )
 
 

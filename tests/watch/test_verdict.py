@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from chart_parts import titles_of, values_of
-from watch.windows import HOST, LOADER, Script, activity_of, analysed, make_window, mark, steps_at
+from watch.windows import HOST, LOADER, Script, activity_of, analysed, make_window, steps_at
 from watch_samples import make_stalled, make_watched
 
 from pyxfer._document.machines import Remark
@@ -296,22 +296,6 @@ def test_the_first_ten_thousand_steps_are_listed(steps: int) -> None:
     watched = analysed(make_window(None, steps, steps_at(*((place, place, place + 1) for place in range(steps)))))
     assert (watched.steps.watched, len(watched.steps.each)) == (steps, 10_000)
     assert ("many-steps" in [remark.code for remark in watched.remarks]) == (steps > 10_000)
-
-
-def test_the_64_threads_with_the_longest_calls_are_listed() -> None:
-    script = Script()
-    for thread in range(1, 66):
-        script.call("cudaStreamSynchronize", 0, thread, thread=thread)
-    assert [use.thread for use in analysed(make_window(script, 100)).threads] == [*range(65, 1, -1)]
-
-
-def test_a_thread_without_a_name_is_shown_with_its_id() -> None:
-    script = Script().call("cudaStreamSynchronize", 10, 20, thread=1234)
-    window = make_window(script, 100, STEP, ranges=(mark("decode", 0, 1),), threads={4001: "MainThread"})
-    threads = analysed(window).threads
-    assert {use.name for use in threads} == {"thread 1234", "MainThread"}
-    assert threads[0].thread == 1234
-    assert [(use.calls_s, use.steps) for use in threads] == [(pytest.approx(10e-6), 0), (0.0, 1)]
 
 
 SENT = 10_000_000
