@@ -144,7 +144,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _OpenMarks(list["tuple[Mark, int]"]):
-    """The marks that one thread is inside of with the times of their beginning, the innermost last."""
+    """The marks that one thread is inside of, the innermost last, with the time if a window was open, otherwise 0."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -217,14 +217,14 @@ class Mark:
         self.name = name
 
     def __enter__(self) -> Mark:
-        _local.open.append((self, perf_counter_ns()))
+        _local.open.append((self, 0 if _recorder is None else perf_counter_ns()))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        stack, end_ns, recorder = _local.open, perf_counter_ns(), _recorder
+        stack, recorder = _local.open, _recorder
         entry = stack.pop() if stack and stack[-1][0] is self else _remove(self)
         if recorder is not None and entry is not None:
-            recorder.add(self.name, entry[1], end_ns, stack.thread)
+            recorder.add(self.name, entry[1], perf_counter_ns(), stack.thread)
 
     def __call__(self, function: Function) -> Function:
         """Decorate a function, a coroutine function or a generator function, so that each of its calls is marked.
