@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watch.windows import D2H, H2D, MIB, Script, activity_of, analysed, flat, make_window, steps_at
 
-import pyxfer
 from pyxfer._document.watches import Advice, StepFinder, Watched
 from pyxfer._trace.records import CopyKind
 from pyxfer._watch.framework_calls import CALLS, calls_of, framework_in_use
@@ -361,87 +359,16 @@ def test_a_gain_is_at_most_the_time_of_what_the_advice_removes(loop: Loop, frame
 
 
 # What the texts name, and where it is documented.
-DOCUMENTED = {
-    "torch.utils.data.DataLoader": "https://docs.pytorch.org/docs/stable/data.html",
-    "torch.cuda.Stream": "https://docs.pytorch.org/docs/stable/generated/torch.cuda.Stream.html",
-    "torch.empty": "https://docs.pytorch.org/docs/stable/generated/torch.empty.html",
-    "tf.data.experimental.prefetch_to_device": (
-        "https://www.tensorflow.org/api_docs/python/tf/data/experimental/prefetch_to_device"
-    ),
-    "tf.data.Dataset": "https://www.tensorflow.org/api_docs/python/tf/data/Dataset",
-    "jax.device_put": "https://docs.jax.dev/en/latest/_autosummary/jax.device_put.html",
-    "jax.device_get": "https://docs.jax.dev/en/latest/_autosummary/jax.device_get.html",
-    "jax.block_until_ready": "https://docs.jax.dev/en/latest/_autosummary/jax.block_until_ready.html",
-    "cupy.cuda.Stream": "https://docs.cupy.dev/en/stable/reference/generated/cupy.cuda.Stream.html",
-    "cupyx.empty_pinned": "https://docs.cupy.dev/en/stable/reference/generated/cupyx.empty_pinned.html",
-    "keras.utils.PyDataset": "https://keras.io/api/utils/python_utils/",
-}
-METHODS = {
-    "torch": {"tensor.to", "tensor.pin_memory", "tensor.item", "tensor.cpu", "tensor.detach"},
-    "tensorflow": {"tensor.numpy"},
-    "cupy": {"ndarray.set", "ndarray.get"},
-    "keras-tensorflow": {"model.compile"},
-    "keras-jax": {"model.compile"},
-}
-OWNERS = {
-    "torch": {"torch"},
-    "tensorflow": {"tf"},
-    "jax": {"jax"},
-    "cupy": {"cupy", "cupyx"},
-    "keras-tensorflow": {"tf", "keras"},
-    "keras-torch": {"torch", "keras"},
-    "keras-jax": {"jax", "keras"},
-}
-_NAME = re.compile(r"\b(?:torch|tf|jax|cupyx?|keras|pyxfer|tensor|ndarray|model)(?:\.[a-z_A-Z]\w*)+")
+_NAME = re.compile(r"\b(?:torch|tf|jax|cupyx?|keras|pyxfer)(?:\.[a-z_A-Z]\w*)+")
+NAMED = {name for calls in CALLS.values() for name in _NAME.findall(repr(calls))}
 
 
-@pytest.mark.parametrize("framework", sorted(CALLS))
-def test_every_named_call_exists_in_the_framework_in_use(framework: str) -> None:
-    calls = CALLS[framework]
-    values = [getattr(calls, part.name) for part in fields(calls)]
-    texts = [text for value in values for text in (value.values() if isinstance(value, Mapping) else [str(value)])]
-    for name in (name for text in texts for name in _NAME.findall(text)):
-        owner = name.partition(".")[0]
-        if owner == "pyxfer":
-            assert hasattr(pyxfer, name.split(".")[1])
-        elif owner in ("tensor", "ndarray", "model"):
-            assert name in METHODS[framework]
-        else:
-            assert owner in OWNERS.get(framework, set())
-            assert name in DOCUMENTED
-
-
-@pytest.mark.parametrize("name", sorted(DOCUMENTED))
+@pytest.mark.parametrize("name", sorted(NAMED))
 def test_a_named_call_can_be_imported_where_its_framework_is_installed(name: str) -> None:
     owner, *path = name.split(".")
     found: Any = pytest.importorskip({"tf": "tensorflow"}.get(owner, owner))
     for part in path:
         found = getattr(found, part)
-
-
-@pytest.mark.parametrize(
-    ("framework", "code", "call"),
-    [
-        ("", "pin-and-prefetch", "pyxfer.prefetch"),
-        ("torch", "pin-and-prefetch", "torch.utils.data.DataLoader(..., num_workers=1, pin_memory=True)"),
-        ("tensorflow", "pin-and-prefetch", "pyxfer.prefetch(batches, to='tensorflow')"),
-        ("jax", "pin-and-prefetch", "pyxfer.prefetch(batches, to='jax')"),
-        ("cupy", "pin-and-prefetch", "pyxfer.prefetch(batches, to='cupy')"),
-        ("keras-tensorflow", "prefetch", "tf.data.experimental.prefetch_to_device"),
-        ("keras-torch", "pin-and-prefetch", "torch.utils.data.DataLoader"),
-        ("keras-jax", "prefetch", "keras.utils.PyDataset"),
-    ],
-)
-def test_the_advice_for_pageable_input_names_a_call_of_the_framework(framework: str, code: str, call: str) -> None:
-    assert call in {row.code: row for row in watch(SENDING, framework).advice}[code].text
-
-
-@pytest.mark.parametrize("framework", [name for name in CALLS if name.startswith("keras-")])
-def test_nothing_can_be_pinned_in_keras_fit(framework: str) -> None:
-    texts = {row.code: row.text for row in watch(replace(SENDING, fetched=SLOW_SEND), framework).advice}
-    assert texts
-    assert not any("pyxfer.pin" in text or "pyxfer.upload" in text for text in texts.values())
-    assert "pin" not in texts
 
 
 @pytest.mark.parametrize(
@@ -459,15 +386,16 @@ def test_a_second_stream_is_advised_where_the_framework_can_make_one(framework: 
 
 
 @pytest.mark.parametrize(
-    ("framework", "seconds"),
+    ("framework", "code", "seconds"),
     [
-        ("keras-tensorflow", SLOW_SEND * 1e-6),  # it stays pageable
-        ("keras-torch", 3_000e-6 + LARGE / 50e9),  # it is copied when its step begins
-        ("keras-jax", 3_000e-6 + SLOW_SEND * 1e-6),
+        ("keras-tensorflow", "prefetch", SLOW_SEND * 1e-6),  # it stays pageable
+        ("keras-torch", "pin-and-prefetch", 3_000e-6 + LARGE / 50e9),  # it is copied when its step begins
+        ("keras-jax", "prefetch", 3_000e-6 + SLOW_SEND * 1e-6),
     ],
 )
-def test_input_is_predicted_as_the_framework_sends_it(framework: str, seconds: float) -> None:
-    (row,) = [row for row in watch(SENDING, framework).advice if "prefetch" in row.code]
+def test_input_is_predicted_as_the_framework_sends_it(framework: str, code: str, seconds: float) -> None:
+    (row,) = watch(SENDING, framework).advice  # and nothing can be pinned in its fit
+    assert row.code == code
     assert row.predicted_s == pytest.approx(seconds)
 
 

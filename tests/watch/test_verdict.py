@@ -121,14 +121,6 @@ def test_the_busy_time_of_a_lane_is_that_of_its_records_however_few_spans_are_dr
         assert tuple(cell.text for cell in row[:3]) == (lane.what, format_seconds(busy_s), share)
 
 
-def test_the_busy_time_of_steps_is_that_of_their_parts() -> None:
-    watched = make_stalled()
-    line = timeline_of(watched)
-    drawn = [step.parts for step in watched.steps.each if step.number in {span.number for span in line.steps}]
-    kernels_s = {lane.what: lane.busy_s for lane in line.lanes}["kernels"]
-    assert kernels_s == pytest.approx(sum(parts.kernels_s or 0.0 for parts in drawn))
-
-
 def test_the_chart_has_every_span_and_the_share_of_each_lane() -> None:
     watched = make_watched()
     line, spec = timeline_of(watched), chart_of(watched, "timeline")
@@ -184,14 +176,6 @@ def test_a_step_is_bound_by_its_largest_cause(
     assert (verdict.bound_by, verdict.degree) == (bound_by, degree)
     shares = {"input": input_us + h2d, "link": input_us + h2d, "output": d2h, "host": host}
     assert verdict.share.value == pytest.approx(shares.get(bound_by, 100 - input_us - d2h) / 100)
-
-
-def test_the_evidence_has_the_figures_of_the_parts_that_took_time() -> None:
-    assert verdict_of(30, h2d=20, kernels=50).evidence == (
-        "input 30.0 us of 100 us (30.0 %): the device does nothing while the host is between steps",
-        "h2d 20.0 us of 100 us (20.0 %): copies to the device are under way and no kernel runs",
-    )
-    assert [line.split()[0] for line in verdict_of(0, kernels=70, host=30).evidence] == ["host"]
 
 
 def test_a_window_without_steps_is_bound_by_the_host_or_by_copies() -> None:
