@@ -51,26 +51,23 @@ def replays_beyond(health: Health) -> int | None:
 
 def replays(case: Case) -> Findings:
     """Packets that were sent again during the measurement, and whether the link had to retrain for one."""
-    if case.health is None:
-        return
-    count = _grown(case.health, lambda counters: counters.replays)
-    rollovers = _grown(case.health, lambda counters: counters.replay_rollovers).value
-    if count.value is None:
-        yield Check("replays", "replays", "few packets sent again").unknown(count.reason)
-        return
-    most = most_errors(case.health.moved_bytes)
+    if case.health is not None:
+        count = _grown(case.health, lambda counters: counters.replays)
+        unknown = Check("replays", "replays", "few packets sent again").unknown(count.reason)
+        yield unknown if count.value is None else _replayed(case.health, count.value)
+
+
+def _replayed(health: Health, count: int) -> Finding:
+    most = most_errors(health.moved_bytes)
     check = Check("replays", "replays", f"at most {most}: the specification allows one wrong bit in 1e12")
-    packets = f"{count.value} sent again" if count.value else "no packet sent again"
-    seen = f"{packets} while {format_size(case.health.moved_bytes)} crossed, {_per_tb(count.value, case.health)}"
-    total = case.health.before.replays.value or 0
+    packets = f"{count} sent again" if count else "no packet sent again"
+    seen = f"{packets} while {format_size(health.moved_bytes)} crossed, {_per_tb(count, health)}"
+    total = health.before.replays.value or 0
     seen += f"; {total} before" if total else ""
-    if rollovers:
+    if _grown(health, lambda counters: counters.replay_rollovers).value:
         why = "a packet was sent several times without arriving, and the link had to retrain"
-        yield check.wrong(seen, why, "certain", _RESEAT_OR_MOVE)
-    elif count.value > most:
-        yield check.suspicious(seen, _WHY, "likely", _RESEAT_OR_MOVE)
-    else:
-        yield check.fine(seen, _WHY)
+        return check.wrong(seen, why, "certain", _RESEAT_OR_MOVE)
+    return check.suspicious(seen, _WHY, "likely", _RESEAT_OR_MOVE) if count > most else check.fine(seen, _WHY)
 
 
 def link_errors(case: Case) -> Findings:

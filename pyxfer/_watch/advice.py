@@ -29,7 +29,7 @@ from pyxfer._watch.framework_calls import Calls
 from pyxfer.units import format_gbps, format_percent, format_seconds, format_size
 
 if TYPE_CHECKING:
-    from pyxfer._watch.copies import CopyTable, Returning
+    from pyxfer._watch.copies import CopyTable
     from pyxfer._watch.device_records import Periods
 
 
@@ -142,10 +142,6 @@ class Evidence:
     def copied_bytes(self) -> dict[str, int]:
         return {name: int(self.copies.of(kind).total("nbytes")) for kind, name in DIRECTIONS.items()}
 
-    @cached_property
-    def returning(self) -> Returning:
-        return self.copies.returning()
-
     def predicted(self, code: str, text: str, predicted_s: float, worked_out: str) -> Advice:
         period_s = self.parts.period_s
         gain_s = period_s - predicted_s
@@ -165,7 +161,7 @@ class Evidence:
     @property
     def offloads(self) -> bool:
         """Whether nearly all bytes go to the device and come back, in more copies and sizes than an input has."""
-        found, most = self.returning, max(self.copied_bytes.values())
+        found, most = self.copies.returning(), max(self.copied_bytes.values())
         return (
             found.copies >= MIN_RETURNING * len(self.periods)
             and found.sizes >= MIN_RETURNING_SIZES
@@ -189,7 +185,7 @@ def advice(evidence: Evidence) -> tuple[Advice, ...]:
 
 def _keep(evidence: Evidence) -> Advice:
     """Of weights or activations that live in host memory."""
-    parts, found, count = evidence.parts, evidence.returning, len(evidence.periods)
+    parts, found, count = evidence.parts, evidence.copies.returning(), len(evidence.periods)
     exposed_s = {"h2d": parts.h2d_s or 0.0, "d2h": parts.d2h_s or 0.0}
     gain_s = sum(seconds * found.nbytes / evidence.copied_bytes[way] for way, seconds in exposed_s.items())
     size, copies = format_size(float(f"{found.nbytes / count:.3g}")), round(found.copies / count)

@@ -174,6 +174,10 @@ def _hook_jax(found: FoundSteps, module: ModuleType) -> None:
     vars(module)["jit"] = functools.wraps(jit)(lambda *arguments, **named: counted(jit(*arguments, **named)))
 
 
+def _passed_on(function: Callable[..., Any]) -> Any:
+    return lambda counted, *words: function(counted._pyxfer_object, *words)
+
+
 class CountedCallable:
     """A callable object whose calls go through `call`. For everything else it stands for that object."""
 
@@ -205,17 +209,10 @@ class CountedCallable:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pyxfer_object, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._pyxfer_object, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        delattr(self._pyxfer_object, name)
-
-    def __dir__(self) -> list[str]:
-        return dir(self._pyxfer_object)
-
-    def __repr__(self) -> str:
-        return repr(self._pyxfer_object)
+    __setattr__ = _passed_on(setattr)
+    __delattr__ = _passed_on(delattr)
+    __dir__ = _passed_on(dir)
+    __repr__ = _passed_on(repr)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self._pyxfer_object.__reduce_ex__(protocol)
