@@ -251,17 +251,14 @@ def container(case: Case) -> Findings:
         return
     kind = case.run.environment.container.value
     seen = f"{'none' if kind in (None, 'none') else kind}, {_limits_text(memory.value, cpus.value)}"
-    short = [
-        *(
-            ["the limit counts page-locked memory"]
-            if (memory.value.most or MIN_MEMORY_BYTES) < MIN_MEMORY_BYTES
-            else []
-        ),
-        *(["threads that stage copies have to wait"] if (cpus.value.most or MIN_CPUS) < MIN_CPUS else []),
-    ]
-    if short:
+    short = {
+        "the limit counts page-locked memory": (memory.value.most or MIN_MEMORY_BYTES) < MIN_MEMORY_BYTES,
+        "threads that stage copies have to wait": (cpus.value.most or MIN_CPUS) < MIN_CPUS,
+    }
+    if any(short.values()):
         do = "give the container more (docker run --memory, --cpus; Kubernetes resources.limits)"
-        yield check.suspicious(seen, "; ".join(short), "likely", do)
+        why = "; ".join(text for text, is_so in short.items() if is_so)
+        yield check.suspicious(seen, why, "likely", do)
     else:
         yield check.fine(seen, "staging needs several threads and page-locked memory")
 
