@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from watch.windows import MAIN, MIB, US, Flat, Script, analysed, make_window, mark, seen, steps_at
+from watch.windows import MAIN, MIB, US, Script, analysed, flat, make_window, mark, seen, steps_at
 
 from pyxfer._document.machines import Fact
 from pyxfer._document.watches import Watched
@@ -47,7 +47,7 @@ def training_window(
 
 def make_watched(**given: Any) -> Watched:
     """The watch of that loop, with a ceiling of 50 GB/s."""
-    return analysed(training_window(**given), Flat(50.0))
+    return analysed(training_window(**given), flat(50.0))
 
 
 def make_stalled() -> Watched:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pyxfer._document.examinations import Finding, Health, Nearest, Status, Sureness, is_beyond_peak
 from pyxfer._document.machines import (
@@ -12,6 +12,7 @@ from pyxfer._document.machines import (
     SMALLEST_PAYLOAD_BYTES,
     USUAL_PAYLOAD_BYTES,
     Fact,
+    Link,
     LinkState,
     Side,
     protocol_gbps,
@@ -183,5 +184,27 @@ class Check:
         return self.finding("unknown", reason or NO_REASON, why, "certain", do)
 
 
-def first_reason(*facts: Fact[T]) -> str:
-    return next((fact.reason for fact in facts if fact.reason is not None), NO_REASON)
+Rule = Callable[[Case], Findings]
+Judge = Callable[[Case, Check, Any], Finding]
+
+
+def judges(code: str, subject: str, expected: str, fact: Callable[[Case], Fact[T] | None]) -> Callable[[Judge], Rule]:
+    """Make a rule of a function that judges one value of a host; None: the value does not concern this host."""
+
+    def made(judge: Judge) -> Rule:
+        def rule(case: Case) -> Findings:
+            seen, check = fact(case), Check(code, subject, expected)
+            if seen is not None:
+                yield check.unknown(seen.reason) if seen.value is None else judge(case, check, seen.value)
+
+        return rule
+
+    return made
+
+
+def judges_health(code: str, subject: str, expected: str, fact: Callable[[Health], Fact[T]]) -> Callable[[Judge], Rule]:
+    return judges(code, subject, expected, lambda case: None if case.health is None else fact(case.health))
+
+
+def judges_pcie(code: str, subject: str, expected: str, fact: Callable[[Link], Fact[T]]) -> Callable[[Judge], Rule]:
+    return judges(code, subject, expected, lambda case: fact(case.run.link) if case.run.link.kind == "pcie" else None)

@@ -13,13 +13,9 @@ from pyxfer._document.machines import Fact
 
 
 def derive_examination(examination: Examination) -> Examination:
-    if examination.links is None:
-        return examined_again(examination)
-    return examine_links(derived(examination.links))
-
-
-def examined_again(examination: Examination) -> Examination:
-    """The examination with what follows from its run, the values around it, and the known host beside it."""
+    """With what follows from its run, the values around it, and the known host beside it, or from its links."""
+    if examination.links is not None:
+        return examine_links(derived(examination.links))
     run, nearest = derive_run(examination.run), examination.nearest.value
     state = run.link.under_load.value
     if nearest is not None and state is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import resources
 from itertools import chain
@@ -11,7 +11,7 @@ from math import log
 import msgspec
 
 from pyxfer._doctor import host, link, speed
-from pyxfer._doctor.case import Case, Check, Findings
+from pyxfer._doctor.case import Case, Check, Rule
 from pyxfer._document.examinations import Examination, Finding, Health, Nearest, Reference, Status
 from pyxfer._document.machines import Fact, LinkState
 from pyxfer._document.runs import Run
@@ -61,9 +61,8 @@ def differences(reference: Reference, run: Run, state: LinkState) -> tuple[str, 
 
 
 _ORDER: tuple[Status, ...] = ("wrong", "suspicious", "unknown", "fine")
-_Rule = Callable[[Case], Findings]
 
-_LINK_RULES: tuple[_Rule, ...] = (
+_LINK_RULES: tuple[Rule, ...] = (
     *(speed.ceilings, speed.known_host, speed.pageable),
     *(link.link, link.slot, link.path, link.payload, link.ordering),
     *(link.replays, link.link_errors),
@@ -71,7 +70,7 @@ _LINK_RULES: tuple[_Rule, ...] = (
     *(host.throttling, host.persistence, host.sharing, host.partial_device),
     *(host.device_memory, host.iommu, host.access_control),
 )
-_HOST_RULES: tuple[_Rule, ...] = (
+_HOST_RULES: tuple[Rule, ...] = (
     *(host.huge_pages, host.lock_limit, host.container),
     *(host.shared_memory, host.virtual_machine),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyxfer._doctor.case import SIDES, Case, Check, Findings, first_reason
+from pyxfer._doctor.case import SIDES, Case, Check, Findings, judges, judges_health
 from pyxfer._document.examinations import Bound, FarRates, Finding
 from pyxfer._document.machines import Placement
 from pyxfer._machine.environment import UNTRANSLATED
@@ -39,16 +39,12 @@ def throttling(case: Case) -> Findings:
         yield check.suspicious(seen, "this slows kernels, and rarely copies", "possible", do)
 
 
-def persistence(case: Case) -> Findings:
-    mode, check = case.run.environment.persistence, Check("persistence", "persistence", "persistence mode on")
-    if mode.value is None:
-        yield check.unknown(mode.reason)
-    elif mode.value:
-        yield check.fine("persistence mode is on", "the driver keeps the GPU ready while it has no users")
-    else:
-        why = "the driver shuts the GPU down after its last user: the next one waits seconds, and counters are reset"
-        do = "run nvidia-persistenced, or nvidia-smi -pm 1"
-        yield check.suspicious("persistence mode is off", why, "certain", do)
+@judges("persistence", "persistence", "persistence mode on", lambda case: case.run.environment.persistence)
+def persistence(_: Case, check: Check, is_on: bool) -> Finding:
+    if is_on:
+        return check.fine("persistence mode is on", "the driver keeps the GPU ready while it has no users")
+    why = "the driver shuts the GPU down after its last user: the next one waits seconds, and counters are reset"
+    return check.suspicious("persistence mode is off", why, "certain", "run nvidia-persistenced, or nvidia-smi -pm 1")
 
 
 def sharing(case: Case) -> Findings:
@@ -85,7 +81,7 @@ def device_memory(case: Case) -> Findings:
     facts = (state.uncorrected, state.remap_pending, state.remap_failed)
     count = state.uncorrected.value
     if all(fact.value is None for fact in facts):
-        yield check.unknown(first_reason(state.uncorrected))
+        yield check.unknown(state.uncorrected.reason)
     elif state.remap_failed.value or count:
         failed = "a bad row could not be replaced" if state.remap_failed.value else f"{count} errors not corrected"
         why = "the contents of bad memory are lost, and programs that use it are ended"
@@ -126,31 +122,25 @@ def numa_memory(case: Case) -> Findings:
     yield check.finding("wrong" if set(case.statuses) - {"fine"} else "suspicious", seen, why, sure, do)
 
 
-def processors(case: Case) -> Findings:
-    count, node = (None if case.health is None else case.health.cpus_near), case.run.placement.device_node.value
-    if count is None:
-        return
-    check = Check("numa-processors", "NUMA processors", "this process may use processors on the device's NUMA node")
-    if count.value is None:
-        yield check.unknown(count.reason)
-    elif count.value:
+_NEAR = "this process may use processors on the device's NUMA node"
+
+
+@judges_health("numa-processors", "NUMA processors", _NEAR, lambda health: health.cpus_near)
+def processors(case: Case, check: Check, count: int) -> Finding:
+    node = case.run.placement.device_node.value
+    if count:
         why = "they have the shortest way to the device and its memory"
-        yield check.fine(f"{count.value} usable on node {node}, the device's", why, case.kernel_sureness)
-    else:
-        why = "this process does all its work for copies on another socket"
-        do = f"let the container or the scheduler give it processors of node {node} (cpuset)"
-        yield check.suspicious(f"none usable on node {node}, the device's", why, case.kernel_sureness, do)
+        return check.fine(f"{count} usable on node {node}, the device's", why, case.kernel_sureness)
+    why = "this process does all its work for copies on another socket"
+    do = f"let the container or the scheduler give it processors of node {node} (cpuset)"
+    return check.suspicious(f"none usable on node {node}, the device's", why, case.kernel_sureness, do)
 
 
-def far_memory(case: Case) -> Findings:
-    if case.health is None:
-        return
-    check = Check("numa-far", "NUMA far memory", "copies from the device's own node are the fastest")
-    far = case.health.far.value
-    yield check.unknown(case.health.far.reason) if far is None else _far(far, check)
+_OWN_NODE = "copies from the device's own node are the fastest"
 
 
-def _far(far: FarRates, check: Check) -> Finding:
+@judges_health("numa-far", "NUMA far memory", _OWN_NODE, lambda health: health.far)
+def far_memory(_: Case, check: Check, far: FarRates) -> Finding:
     measured = [side for side in SIDES if far.near_gbps.get(side) and side in far.far_gbps]
     if not measured:
         return check.unknown("no direction was measured from both nodes")
@@ -169,24 +159,25 @@ def _far(far: FarRates, check: Check) -> Finding:
     return check.fine(seen, _WHY_FAR, "certain", f"keep memory on node {far.near_node}")
 
 
-def iommu(case: Case) -> Findings:
-    if case.health is None:
-        return
-    kind, walk = case.health.iommu.value, "every translation that is not cached costs a walk"
-    check = Check("iommu", "IOMMU", "addresses that are not translated (iommu=pt), or copies that reach the peak")
-    if kind is None:
-        yield check.unknown(case.health.iommu.reason)
-    elif kind in UNTRANSLATED:
+_NO_TRANSLATION = "addresses that are not translated (iommu=pt), or copies that reach the peak"
+
+
+@judges_health("iommu", "IOMMU", _NO_TRANSLATION, lambda health: health.iommu)
+def iommu(case: Case, check: Check, kind: str) -> Finding:
+    walk, translates = (
+        "every translation that is not cached costs a walk",
+        f"translates the device's addresses (domain {kind})",
+    )
+    if kind in UNTRANSLATED:
         seen = "none in use" if kind == "none" else "the device's addresses are not translated"
         seen += ", as this virtual machine shows it" if case.is_virtual else ""
-        yield check.fine(seen, f"{walk} of the page tables", case.kernel_sureness)
-    elif set(case.statuses) == {"fine"}:
+        return check.fine(seen, f"{walk} of the page tables", case.kernel_sureness)
+    if set(case.statuses) == {"fine"}:
         why = "large page-locked copies reach their peak; small ones, and page-locking itself, may be slower"
-        yield check.fine(f"translates the device's addresses (domain {kind})", why, "likely")
-    else:
-        why = f"{walk}, and a new kernel may have changed the default"
-        do = "start the kernel with iommu=pt, if nothing on this host needs the translation"
-        yield check.suspicious(f"translates the device's addresses (domain {kind})", why, "possible", do)
+        return check.fine(translates, why, "likely")
+    why = f"{walk}, and a new kernel may have changed the default"
+    do = "start the kernel with iommu=pt, if nothing on this host needs the translation"
+    return check.suspicious(translates, why, "possible", do)
 
 
 def access_control(case: Case) -> Findings:
@@ -210,35 +201,26 @@ def access_control(case: Case) -> Findings:
         yield check.fine(seen, "copies between devices can take the shortest way")
 
 
-def huge_pages(case: Case) -> Findings:
+@judges("huge-pages", "huge pages", "always or madvise", lambda case: case.run.environment.transparent_huge_pages)
+def huge_pages(case: Case, check: Check, mode: str) -> Finding:
     """Transparent huge pages, which page-locked copies need only if addresses are translated."""
-    mode, check = case.run.environment.transparent_huge_pages, Check("huge-pages", "huge pages", "always or madvise")
     kind = None if case.health is None else case.health.iommu.value
-    if mode.value is None:
-        yield check.unknown(mode.reason)
-    elif mode.value == "never" and kind is not None and kind not in UNTRANSLATED:
+    if mode == "never" and kind is not None and kind not in UNTRANSLATED:
         why = "every 4 KiB of page-locked memory need a separate translation, which slows locking and copying"
         do = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
-        yield check.suspicious("transparent huge pages are never used", why, "possible", do)
-    else:
-        why = "unless the IOMMU translates, the page size does not matter for copies, and little for page-locking"
-        yield check.fine(f"transparent huge pages: {mode.value}", why, "likely")
+        return check.suspicious("transparent huge pages are never used", why, "possible", do)
+    why = "unless the IOMMU translates, the page size does not matter for copies, and little for page-locking"
+    return check.fine(f"transparent huge pages: {mode}", why, "likely")
 
 
-def lock_limit(case: Case) -> Findings:
-    if case.health is None:
-        return
-    limit = case.health.lock_limit_bytes
-    check = Check("lock-limit", "lock limit", "no limit, or page-locking that works beyond it")
-    if limit.value is None:
-        yield check.unknown(limit.reason)
-    elif limit.value.most is None:
-        yield check.fine("none (ulimit -l unlimited)", "locked memory is not limited")
-    else:
-        yield _limited_locking(case, limit.value.most, check)
+_BEYOND = "no limit, or page-locking that works beyond it"
 
 
-def _limited_locking(case: Case, most: float, check: Check) -> Finding:
+@judges_health("lock-limit", "lock limit", _BEYOND, lambda health: health.lock_limit_bytes)
+def lock_limit(case: Case, check: Check, limit: Bound) -> Finding:
+    most = limit.most
+    if most is None:
+        return check.fine("none (ulimit -l unlimited)", "locked memory is not limited")
     seen = f"ulimit -l is {format_size(most)}"
     if not case.has_link:
         return check.fine(seen, "without a GPU nothing is page-locked here", "possible")
@@ -269,17 +251,14 @@ def container(case: Case) -> Findings:
         return
     kind = case.run.environment.container.value
     seen = f"{'none' if kind in (None, 'none') else kind}, {_limits_text(memory.value, cpus.value)}"
-    short = [
-        *(
-            ["the limit counts page-locked memory"]
-            if (memory.value.most or MIN_MEMORY_BYTES) < MIN_MEMORY_BYTES
-            else []
-        ),
-        *(["threads that stage copies have to wait"] if (cpus.value.most or MIN_CPUS) < MIN_CPUS else []),
-    ]
-    if short:
+    short = {
+        "the limit counts page-locked memory": (memory.value.most or MIN_MEMORY_BYTES) < MIN_MEMORY_BYTES,
+        "threads that stage copies have to wait": (cpus.value.most or MIN_CPUS) < MIN_CPUS,
+    }
+    if any(short.values()):
         do = "give the container more (docker run --memory, --cpus; Kubernetes resources.limits)"
-        yield check.suspicious(seen, "; ".join(short), "likely", do)
+        why = "; ".join(text for text, is_so in short.items() if is_so)
+        yield check.suspicious(seen, why, "likely", do)
     else:
         yield check.fine(seen, "staging needs several threads and page-locked memory")
 
@@ -291,32 +270,28 @@ def _limits_text(memory: Bound, cpus: Bound) -> str:
     return f"{most}, processors {'not limited' if cpus.most is None else f'limited to {cpus.most:g}'}"
 
 
-def shared_memory(case: Case) -> Findings:
-    if case.health is None:
-        return
-    size = case.health.shared_memory_bytes
-    check = Check("shared-memory", "shared memory", f"at least {format_size(MIN_SHARED_BYTES)} in /dev/shm")
+_SHARED = f"at least {format_size(MIN_SHARED_BYTES)} in /dev/shm"
+
+
+@judges_health("shared-memory", "shared memory", _SHARED, lambda health: health.shared_memory_bytes)
+def shared_memory(_: Case, check: Check, size: int) -> Finding:
     why = "the workers of data loaders pass their batches through it"
-    if size.value is None:
-        yield check.unknown(size.reason)
-    elif size.value < MIN_SHARED_BYTES:
+    if size < MIN_SHARED_BYTES:
         do = "increase it: docker run --shm-size=8g, or --ipc=host; in Kubernetes an emptyDir of medium Memory"
-        yield check.suspicious(f"{format_size(size.value)} in /dev/shm", why, "likely", do)
-    else:
-        yield check.fine(f"{_gib(size.value)} in /dev/shm", why)
+        return check.suspicious(f"{format_size(size)} in /dev/shm", why, "likely", do)
+    return check.fine(f"{_gib(size)} in /dev/shm", why)
 
 
 def _gib(nbytes: float) -> str:
     return f"{nbytes / (1 << 30):.1f} GiB"
 
 
-def virtual_machine(case: Case) -> Findings:
-    found, expected = case.run.environment.virtual_machine, "not a fault, but it affects what can be read of the link"
-    check = Check("virtual-machine", "virtual machine", expected)
-    if found.value is None:
-        yield check.unknown(found.reason)
-    elif case.is_virtual:
-        why = "the hypervisor may make up the link's state, hide the ports above it, and show one NUMA node of many"
-        yield check.fine(f"this is a virtual machine ({found.value})", why)
-    else:
-        yield check.fine("none: this is bare metal", "the link's state is read directly")
+_NO_FAULT = "not a fault, but it affects what can be read of the link"
+
+
+@judges("virtual-machine", "virtual machine", _NO_FAULT, lambda case: case.run.environment.virtual_machine)
+def virtual_machine(case: Case, check: Check, kind: str) -> Finding:
+    if not case.is_virtual:
+        return check.fine("none: this is bare metal", "the link's state is read directly")
+    why = "the hypervisor may make up the link's state, hide the ports above it, and show one NUMA node of many"
+    return check.fine(f"this is a virtual machine ({kind})", why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from pyxfer._doctor.case import SIDES, Case, Check, Findings, fastest_gbps, state_text
+from pyxfer._doctor.case import SIDES, Case, Check, Findings, fastest_gbps, judges_pcie, state_text
 from pyxfer._document.examinations import Counters, Finding, Health, PortControl, Sureness
 from pyxfer._document.machines import (
     COMPLETION_OVERHEAD_BYTES,
@@ -51,26 +51,23 @@ def replays_beyond(health: Health) -> int | None:
 
 def replays(case: Case) -> Findings:
     """Packets that were sent again during the measurement, and whether the link had to retrain for one."""
-    if case.health is None:
-        return
-    count = _grown(case.health, lambda counters: counters.replays)
-    rollovers = _grown(case.health, lambda counters: counters.replay_rollovers).value
-    if count.value is None:
-        yield Check("replays", "replays", "few packets sent again").unknown(count.reason)
-        return
-    most = most_errors(case.health.moved_bytes)
+    if case.health is not None:
+        count = _grown(case.health, lambda counters: counters.replays)
+        unknown = Check("replays", "replays", "few packets sent again").unknown(count.reason)
+        yield unknown if count.value is None else _replayed(case.health, count.value)
+
+
+def _replayed(health: Health, count: int) -> Finding:
+    most = most_errors(health.moved_bytes)
     check = Check("replays", "replays", f"at most {most}: the specification allows one wrong bit in 1e12")
-    packets = f"{count.value} sent again" if count.value else "no packet sent again"
-    seen = f"{packets} while {format_size(case.health.moved_bytes)} crossed, {_per_tb(count.value, case.health)}"
-    total = case.health.before.replays.value or 0
+    packets = f"{count} sent again" if count else "no packet sent again"
+    seen = f"{packets} while {format_size(health.moved_bytes)} crossed, {_per_tb(count, health)}"
+    total = health.before.replays.value or 0
     seen += f"; {total} before" if total else ""
-    if rollovers:
+    if _grown(health, lambda counters: counters.replay_rollovers).value:
         why = "a packet was sent several times without arriving, and the link had to retrain"
-        yield check.wrong(seen, why, "certain", _RESEAT_OR_MOVE)
-    elif count.value > most:
-        yield check.suspicious(seen, _WHY, "likely", _RESEAT_OR_MOVE)
-    else:
-        yield check.fine(seen, _WHY)
+        return check.wrong(seen, why, "certain", _RESEAT_OR_MOVE)
+    return check.suspicious(seen, _WHY, "likely", _RESEAT_OR_MOVE) if count > most else check.fine(seen, _WHY)
 
 
 def link_errors(case: Case) -> Findings:
@@ -198,27 +195,23 @@ def slot(case: Case) -> Findings:
         yield check.fine(seen, "the slot can do as much as the device", case.kernel_sureness)
 
 
-def path(case: Case) -> Findings:
-    links, narrowest = case.run.link.hops, narrowest_hop(case.run.link)
-    check = Check("path", "path", "no link above the device carries less than its own")
-    if case.run.link.kind != "pcie":
-        return
-    if narrowest.value is None:
-        yield check.unknown(narrowest.reason)
-    elif narrowest.value != links[0]:
-        yield _narrow(case, narrowest.value, check)
-    elif stuck := next((hop for hop in links[1:] if _may_be_stuck(case, hop)), None):
-        yield _stuck(stuck, check)
-    else:
-        ways = "one link" if len(links) == 1 else f"{len(links)} links, none narrower than its own"
-        hidden = ", as far as a virtual machine shows" if case.is_virtual else ""
-        idle = "".join(
-            f"; that of {hop.pci} was at {state_text(hop.now.value)} while idle, which saves power and is normal"
-            for hop in links[1:]
-            if _is_idle(hop)
-        )
-        sure: Sureness = "possible" if case.is_virtual else "likely" if idle else "certain"
-        yield check.fine(f"{ways}{hidden}{idle}", "copies also cross the links above the device's", sure)
+@judges_pcie("path", "path", "no link above the device carries less than its own", narrowest_hop)
+def path(case: Case, check: Check, narrowest: Hop) -> Finding:
+    links = case.run.link.hops
+    if narrowest != links[0]:
+        return _narrow(case, narrowest, check)
+    stuck = next((hop for hop in links[1:] if _may_be_stuck(case, hop)), None)
+    if stuck is not None:
+        return _stuck(stuck, check)
+    ways = "one link" if len(links) == 1 else f"{len(links)} links, none narrower than its own"
+    hidden = ", as far as a virtual machine shows" if case.is_virtual else ""
+    idle = "".join(
+        f"; that of {hop.pci} was at {state_text(hop.now.value)} while idle, which saves power and is normal"
+        for hop in links[1:]
+        if _is_idle(hop)
+    )
+    sure: Sureness = "possible" if case.is_virtual else "likely" if idle else "certain"
+    return check.fine(f"{ways}{hidden}{idle}", "copies also cross the links above the device's", sure)
 
 
 def _is_idle(hop: Hop) -> bool:
@@ -304,17 +297,11 @@ def _headers(payload_bytes: int) -> str:
     return format_percent(COMPLETION_OVERHEAD_BYTES / (payload_bytes + COMPLETION_OVERHEAD_BYTES))
 
 
-def ordering(case: Case) -> Findings:
-    relaxed, check = case.run.link.relaxed_ordering, Check("ordering", "ordering", "relaxed ordering on")
-    if case.run.link.kind != "pcie":
-        return
-    if relaxed.value is None:
-        yield check.unknown(relaxed.reason)
-    elif relaxed.value:
+@judges_pcie("ordering", "ordering", "relaxed ordering on", lambda link: link.relaxed_ordering)
+def ordering(case: Case, check: Check, is_relaxed: bool) -> Finding:
+    if is_relaxed:
         why = "packets need not wait for each other on the way"
-        yield check.fine("relaxed ordering is on", why, case.kernel_sureness)
-    else:
-        why = "packets wait for each other, which can slow copies, most of all in both directions at once"
-        yield check.suspicious(
-            "relaxed ordering is off", why, "possible", "enable PCIe relaxed ordering in the firmware"
-        )
+        return check.fine("relaxed ordering is on", why, case.kernel_sureness)
+    why = "packets wait for each other, which can slow copies, most of all in both directions at once"
+    do = "enable PCIe relaxed ordering in the firmware"
+    return check.suspicious("relaxed ordering is off", why, "possible", do)

@@ -359,7 +359,6 @@ class Activity(msgspec.Struct, frozen=True):
     surprises: tuple[Surprise, ...]
     allocated: tuple[Allocated, ...]
     stretches: tuple[Stretch, ...]
-    allocation_calls_in_steps: int
     dropped: dict[str, int]
     untimed: int
     others: int
@@ -398,16 +397,6 @@ class NamedRange(msgspec.Struct, frozen=True):
     h2d_bytes: Count | None
     d2h_bytes: Count | None
     over_time: tuple[RangeSums, ...]
-
-
-class ThreadUse(msgspec.Struct, frozen=True):
-    """A thread of the program with its calls and steps."""
-
-    thread: int
-    name: str
-    calls: int
-    calls_s: float
-    steps: int
 
 
 class LineUse(msgspec.Struct, frozen=True):
@@ -465,7 +454,6 @@ class Watched(HasTables, machines.SavedDocument, frozen=True):
     verdict: Verdict
     activity: Fact[Activity]
     ranges: tuple[NamedRange, ...]
-    threads: tuple[ThreadUse, ...]
     used_before_bytes: Fact[int]
     used_after_bytes: Fact[int]
     advice: tuple[Advice, ...]

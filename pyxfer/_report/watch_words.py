@@ -198,8 +198,9 @@ def memory_lines(watched: watches.Watched) -> Lines:
         released = f", {sum_text(row.released_bytes)} released ({row.releases} x)" if row.releases else ""
         text = f"{sum_text(row.allocated_bytes)} allocated ({row.allocations} x){released}"
         lines.append((shortened(row.memory, _LONGEST_NAME), text))
-    if activity is not None and activity.allocation_calls_in_steps:
-        lines.append(("in steps", f"calls that allocate or release memory: {activity.allocation_calls_in_steps}"))
+    rows = activity.surprises if activity is not None and watched.steps.watched else ()
+    if calls := sum(row.count for row in rows if row.what == "allocation"):
+        lines.append(("in steps", f"calls that allocate or release memory: {calls}"))
     return lines
 
 

@@ -7,18 +7,29 @@ add up.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._document.watches import Advice, BoundBy, Degree, Pageable, Parts, StepPartName, Steps, Surprise, Verdict
+from pyxfer._document.watches import (
+    NO_GPU_WATCHED,
+    Advice,
+    BoundBy,
+    Degree,
+    Pageable,
+    Parts,
+    StepPartName,
+    Surprise,
+    Verdict,
+)
+from pyxfer._watch.copies import DIRECTIONS
 from pyxfer._watch.framework_calls import Calls
-from pyxfer._watch.parts import Columns, mean_s
 from pyxfer.units import format_gbps, format_percent, format_seconds, format_size
 
 if TYPE_CHECKING:
-    from pyxfer._watch.copies import Returning
+    from pyxfer._watch.copies import CopyTable
     from pyxfer._watch.device_records import Periods
 
 
@@ -26,10 +37,10 @@ BOUND = 0.20
 MODERATELY = 0.05
 
 
-def verdict(parts: Parts, stepped: bool, unseen: str | None, no_gpu: bool = False) -> Verdict:
+def verdict(parts: Parts, stepped: bool, unseen: str | None) -> Verdict:
     """What the program is bound by: the largest of its input, its output and the host, otherwise the device."""
     if unseen is not None:
-        return _unknown(parts, unseen, "No GPU was watched" if no_gpu else "What the device did was not recorded")
+        return _unknown(parts, unseen)
     if parts.period_s <= 0:
         text = "The window has no length, so there is nothing to be bound by."
         return Verdict("unknown", "", unknown("the window has no length"), text, ())
@@ -66,7 +77,8 @@ def _causes(
     }
 
 
-def _unknown(parts: Parts, reason: str, what: str) -> Verdict:
+def _unknown(parts: Parts, reason: str) -> Verdict:
+    what = "No GPU was watched" if reason == NO_GPU_WATCHED else "What the device did was not recorded"
     text = f"{what}, so what the program is bound by is not known."
     evidence: tuple[str, ...] = ()
     if parts.kernels_s is None and parts.input_s is not None and parts.period_s > 0:  # by the clock alone
@@ -111,18 +123,24 @@ class Evidence:
     """The input of the predictions: figures of the usual steps, or of a window without steps."""
 
     periods: Periods
-    columns: Columns
-    parts: Parts
-    steps: Steps
-    pageable: tuple[Pageable, ...]
-    """Copies of pageable memory in the periods. Like the next three fields, without copies outside of them."""
+    copies: CopyTable
     calls: tuple[Surprise, ...]
-    input_s: Fact[float]
-    """Time of the copies to the device at the ceiling of pinned memory."""
-    copied_bytes: Mapping[str, int]
-    returning: Returning
+    between_s: float | None
+    """The host's time between two steps, in which the input is made."""
     cpus: int
     offers: Calls
+
+    @cached_property
+    def parts(self) -> Parts:
+        return self.periods.mean()
+
+    @cached_property
+    def pageable(self) -> tuple[Pageable, ...]:
+        return self.copies.pageable()
+
+    @cached_property
+    def copied_bytes(self) -> dict[str, int]:
+        return {name: int(self.copies.of(kind).total("nbytes")) for kind, name in DIRECTIONS.items()}
 
     def predicted(self, code: str, text: str, predicted_s: float, worked_out: str) -> Advice:
         period_s = self.parts.period_s
@@ -133,16 +151,17 @@ class Evidence:
         whole = self.copied_bytes[direction]
         return sum(row.nbytes for row in self.pageable if row.direction == direction) / whole if whole else 0.0
 
-    def is_pageable(self, direction: str) -> bool:
-        """Whether most bytes of a direction are of pageable memory, and pinned memory would be faster if known."""
-        own = [(row.pinned_s.value, row.seconds) for row in self.pageable if row.direction == direction]
+    @property
+    def sends_pageable(self) -> bool:
+        """Whether most bytes to the device are of pageable memory, and pinned memory would be faster if known."""
+        own = [(row.pinned_s.value, row.seconds) for row in self.pageable if row.direction == "h2d"]
         slower = all(pinned_s is None or pinned_s < seconds for pinned_s, seconds in own)
-        return self.pageable_share(direction) > _MOSTLY and slower
+        return self.pageable_share("h2d") > _MOSTLY and slower
 
     @property
     def offloads(self) -> bool:
         """Whether nearly all bytes go to the device and come back, in more copies and sizes than an input has."""
-        found, most = self.returning, max(self.copied_bytes.values())
+        found, most = self.copies.returning(), max(self.copied_bytes.values())
         return (
             found.copies >= MIN_RETURNING * len(self.periods)
             and found.sizes >= MIN_RETURNING_SIZES
@@ -166,7 +185,7 @@ def advice(evidence: Evidence) -> tuple[Advice, ...]:
 
 def _keep(evidence: Evidence) -> Advice:
     """Of weights or activations that live in host memory."""
-    parts, found, count = evidence.parts, evidence.returning, len(evidence.periods)
+    parts, found, count = evidence.parts, evidence.copies.returning(), len(evidence.periods)
     exposed_s = {"h2d": parts.h2d_s or 0.0, "d2h": parts.d2h_s or 0.0}
     gain_s = sum(seconds * found.nbytes / evidence.copied_bytes[way] for way, seconds in exposed_s.items())
     size, copies = format_size(float(f"{found.nbytes / count:.3g}")), round(found.copies / count)
@@ -189,15 +208,15 @@ def _prefetch(evidence: Evidence) -> Advice | None:
     If making the input is the longest, it is shared by as many processes as are needed to change that. Input that is
     copied when its step begins adds to the rest.
     """
-    parts, made_s, offers = evidence.parts, evidence.steps.between_s, evidence.offers
-    pageable = evidence.is_pageable("h2d")
+    parts, made_s, offers = evidence.parts, evidence.between_s, evidence.offers
+    pageable = evidence.sends_pageable
     how = offers.ahead if pageable else offers.ahead_pinned
     if made_s is None or parts.input_s is None or parts.h2d_s is None or not how:
         return None
     pins = pageable and offers.pins_ahead
-    staging_s = mean_s(evidence.columns.staging) if offers.copies_ahead or pins else 0.0
+    staging_s = evidence.periods.mean_s("staging_s") if offers.copies_ahead or pins else 0.0
     rest_s = parts.period_s - parts.input_s - parts.h2d_s - staging_s
-    known = evidence.input_s.value if pins else None
+    known = evidence.copies.input_s().value if pins else None
     link_s = known / len(evidence.periods) if known is not None else parts.h2d_s + (parts.hidden_h2d_s or 0.0)
     if not offers.copies_ahead:
         rest_s, link_s = rest_s + min(link_s, parts.h2d_s), 0.0
@@ -227,7 +246,7 @@ def _prefetch(evidence: Evidence) -> Advice | None:
 
 def _pin(evidence: Evidence) -> Advice | None:
     """The time of pageable copies outside of kernels shrinks in the same ratio as the time of all pageable copies."""
-    exposed = {"h2d": mean_s(evidence.columns.pageable_h2d), "d2h": mean_s(evidence.columns.pageable_d2h)}
+    exposed = {"h2d": evidence.periods.mean_s("pageable_h2d_s"), "d2h": evidence.periods.mean_s("pageable_d2h_s")}
     gain_s, words, directions = 0.0, [], set()
     for row in evidence.pageable:
         pinned_s, is_pageable = row.pinned_s.value, evidence.pageable_share(row.direction) >= MIN_PAGEABLE
@@ -252,7 +271,7 @@ def _pin(evidence: Evidence) -> Advice | None:
 
 def _waits(evidence: Evidence) -> Advice | None:
     """Without waits the host runs ahead, and a period takes as long as the longer of its work and the device's."""
-    parts, waiting_s = evidence.parts, mean_s(evidence.columns.waiting)
+    parts, waiting_s = evidence.parts, evidence.periods.mean_s("waiting_s")
     waits = [row for row in evidence.calls if row.what in ("d2h", "wait")]
     # If most of the input is pageable, its copies wait for the stream anyway, and the host would not run ahead.
     if not evidence.in_most_steps(waits) or not evidence.offers.waits or evidence.pageable_share("h2d") > _MOSTLY:
@@ -271,7 +290,7 @@ def _waits(evidence: Evidence) -> Advice | None:
 def _allocate(evidence: Evidence) -> Advice | None:
     if not evidence.in_most_steps([row for row in evidence.calls if row.what == "allocation"]):
         return None
-    allocating_s = mean_s(evidence.columns.allocating)
+    allocating_s = evidence.periods.mean_s("allocating_s")
     text = "Allocate once, before the loop, and use the memory again: requesting it from the driver takes time."
     worked_out = f"the device does nothing for {format_seconds(allocating_s)} while the step's thread is in such calls"
     return evidence.predicted("allocate-once", text, evidence.parts.period_s - allocating_s, worked_out)
@@ -282,7 +301,7 @@ def _second_stream(evidence: Evidence) -> Advice | None:
     parts = evidence.parts
     if not evidence.offers.stream:
         return None
-    exposed_s = mean_s(evidence.columns.behind_kernels)
+    exposed_s = evidence.periods.mean_s("behind_kernels_s")
     room_s = (parts.kernels_s or 0.0) - (parts.hidden_h2d_s or 0.0) - (parts.hidden_d2h_s or 0.0)
     gain_s = max(0.0, min(exposed_s, room_s))
     text = (

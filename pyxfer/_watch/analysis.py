@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from pyxfer._document import watches
-from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, Runtime, unknown
-from pyxfer._measure import stats
+from pyxfer._document.machines import Environment, Fact, Link, Remark, unknown
 from pyxfer._trace.records import Capture, CopyKind, clip, intervals, total_ns, union
-from pyxfer._watch.advice import Evidence, advice, verdict
-from pyxfer._watch.ceilings import Ceilings, remarks_on_shares
-from pyxfer._watch.copies import DIRECTIONS, Chosen, CopyTable, allocated, overlap, streams, stretches
+from pyxfer._watch.advice import Evidence, advice
+from pyxfer._watch.ceilings import remarks_on_shares
+from pyxfer._watch.copies import Chosen, CopyTable, copy_table, overlap, streams, stretches
+from pyxfer._watch.derived import MAX_STEPS, derive_watch
 from pyxfer._watch.device_records import DeviceRecords, Periods, Stretches, device_records, in_periods, periods_of
 from pyxfer._watch.framework_calls import calls_of
-from pyxfer._watch.parts import Timed, columns_by_clock, columns_by_records, find_slow, mean_s, slow_steps
-from pyxfer._watch.ranges import MAX_NAMES, Ranges, allocation_calls, calls_in_steps, line_uses, named_ranges, ranges_of
-from pyxfer._watch.step_tracking import Step
+from pyxfer._watch.options import Target
+from pyxfer._watch.parts import find_slow, timed
+from pyxfer._watch.ranges import MAX_NAMES, Ranges, calls_in_steps, line_uses, named_ranges, ranges_of
 from pyxfer._watch.window import LOST, Window
 from pyxfer.units import format_percent, format_seconds
 
@@ -40,25 +40,29 @@ _SOME_INPUTS = "find what only some steps do when making their input, such as op
 
 def remarks(
     window: Window,
-    activity: watches.Activity | None,
+    watched: watches.Watched,
     ranges: Ranges,
-    steps: watches.Steps,
+    periods: Periods,
+    slow: Chosen,
+    first: Chosen,
     unchanged: bool,
-    warm: int = 0,
 ) -> tuple[Remark, ...]:
-    """The remarks of the session, then those of the analysis. `warm`: the number of first steps that are left out."""
-    said = {remark.code for remark in window.remarks}
-    found = [*window.remarks]
+    """First steps that are left out, the remarks of the session, then those of the analysis."""
+    said, activity = {remark.code for remark in window.remarks}, watched.activity.value
+    found = [_first_steps_remark(periods, slow, first, unchanged)] if first.any() else []
+    found += window.remarks
     if not said & {"never-opened", "lost"}:
-        found += _step_remarks(steps, "capacity" in said, unchanged, warm)
+        found += _step_remarks(watched.steps, "capacity" in said, unchanged, int(first.sum()))
     if activity is not None:
-        found += _record_remarks(activity, "capacity" in said, (window.end_ns - window.begin_ns) / 1e9)
+        found += _record_remarks(activity, "capacity" in said, watched.window_s)
     if ranges.unpaired:
         text = f"{_count(ranges.unpaired, 'NVTX range')} had not ended with the window, and last to its end"
         found.append(Remark("open-ranges", text))
     if len(ranges.names) > MAX_NAMES:
         text = f"only the {MAX_NAMES} longest of {len(ranges.names)} range names are listed"
         found.append(Remark("many-ranges", text, "use names without numbers"))
+    if activity is not None:
+        found += remarks_on_shares(activity.copies, watched.ceiling_source.value)
     return tuple(found)
 
 
@@ -99,15 +103,15 @@ def _step_remarks(steps: watches.Steps, is_cut: bool, unchanged: bool, warm: int
             fixes = [f"the first step of the window is a slow one: {skip} to leave the first steps out"]
         fixes += [_SOME_INPUTS] if slow.mostly == "input" and slow.count > len(fixes) else []
         found.append(Remark("slow-steps", text, "; ".join(fixes) or None))
-    if len(steps.each) < steps.watched:
+    if len(steps.each) > MAX_STEPS:
         found.append(Remark("many-steps", "only the first steps are listed; the statistics are of all"))
     return found
 
 
-def _first_steps_remark(timed: Timed, numbers: NDArray[np.int64], slow: Chosen, first: Chosen, skip: str) -> Remark:
-    """The first steps that are left out. `numbers` and the masks are of the steps; `skip`: the option for it."""
-    seconds, usual, several = timed.columns.period / 1e9, int((~slow).sum()), first.sum() > 1
-    which = " and ".join(map(str, numbers[first].tolist()))
+def _first_steps_remark(periods: Periods, slow: Chosen, first: Chosen, unchanged: bool) -> Remark:
+    """The first steps that are left out. The masks are of the steps."""
+    seconds, usual, several = periods.seconds["period_s"], int((~slow).sum()), first.sum() > 1
+    which = " and ".join(map(str, periods.number[first].tolist()))
     took = f"{format_seconds(float(seconds[first].sum()))}{' together' if several else ''}"
     others = "the only other one" if usual == 1 else f"the {usual} usual ones a median of"
     text = (
@@ -115,6 +119,7 @@ def _first_steps_remark(timed: Timed, numbers: NDArray[np.int64], slow: Chosen, 
         f"{format_seconds(float(np.median(seconds[~slow])))}; the verdict, the parts and the predictions leave "
         f"{'them' if several else 'it'} out"
     )
+    skip = _skip(int(np.max(periods.number[first])), unchanged)
     return Remark(watches.FIRST_STEPS, text, f"{skip} and more steps" if usual == 1 else skip)
 
 
@@ -163,117 +168,107 @@ def _are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-# At most this many steps are listed. The statistics are of all steps.
-MAX_STEPS = 10_000
-MAX_THREADS = 64
+_FOLLOWS: Fact[Any] = unknown("it follows from other figures")
 
 
-@dataclass(frozen=True)
-class Machine:
-    runtime: Runtime
-    runtime_reason: str
-    device: Device
-    link: Link
-    environment: Environment
+def analyse(
+    window: Window,
+    ceilings: Fact[watches.CeilingSource],
+    target: Target,
+    link: Link,
+    environment: Environment,
+    *,
+    unchanged: bool = False,
+) -> watches.Watched:
+    """The document of a window. `unchanged`: the program is a script that was run by `pyxfer watch`.
 
-
-def analyse(window: Window, ceilings: Ceilings, machine: Machine, *, unchanged: bool = False) -> watches.Watched:
-    """`unchanged`: the program is a script that was run by `pyxfer watch`."""
+    What follows from other figures is left out at first: `derive_watch` adds it.
+    """
+    runtime, window = target.choice.runtime, _as_seen(window, target)
     capture = window.capture.value
-    # Without a GPU only pyxfer's own engine makes records, so their absence does not mean that nothing was copied.
-    if machine.runtime == "host" and capture is not None and not len(capture.records):
-        window, capture = replace(window, capture=unknown(watches.NO_GPU_WATCHED)), None
     records = None if capture is None else device_records(window, capture)
-    periods = periods_of(window)
-    timed = Timed(periods, columns_by_clock(periods) if records is None else columns_by_records(periods, records))
-    slow, first = find_slow(timed)
-    usual = timed.select(~slow)
-    parts, ranges, steps = usual.columns.mean(), ranges_of(window), _steps(window, timed, slow)
-    left_out: tuple[Remark, ...] = ()
-    if first.any():
-        numbers = _numbers(window)
-        skip = _skip(int(np.max(numbers[first])), unchanged)
-        left_out = (_first_steps_remark(timed, numbers, slow, first, skip),)
-    unseen = window.capture.reason
-    activity: Fact[watches.Activity] = unknown(unseen or "")
-    if unseen is None and machine.runtime == "host":
-        unseen = watches.NO_GPU_WATCHED  # the copies of pyxfer's own engine do not show what the program waits for
+    periods = timed(periods_of(window), records)
+    slow, first = find_slow(periods)
+    usual, ranges = periods.select(~slow), ranges_of(window)
+    steps = _steps(window, periods, usual, slow)
+    activity: Fact[watches.Activity] = unknown(window.capture.reason or "")
     gains: tuple[watches.Advice, ...] = ()
-    too_low: tuple[Remark, ...] = ()
     if records is not None and capture is not None:
-        copied = CopyTable(records, ceilings)
-        among = in_periods(records, usual.periods)
-        pageable = _pageable(copied, among, usual.periods)
-        seen = _activity(window, capture, records, periods, copied, pageable, ranges)
-        calls = calls_in_steps(window, records, usual.periods, ranges) if slow.any() else seen.surprises
-        activity, too_low = Fact(seen), remarks_on_shares(seen.copies, ceilings.source.value)
-        if unseen is None:
-            gains = advice(_evidence(usual, steps, copied, among, calls, machine, window.framework))
-    # The thread whose steps take the most of the window.
-    _, thread = np.unique(periods.thread, return_inverse=True)
-    most_ns = int(np.max(np.bincount(thread, weights=timed.columns.period)))
-    return watches.Watched(
-        ended=window.ended,
-        runtime=machine.runtime,
-        runtime_reason=machine.runtime_reason,
-        device=machine.device,
-        link=machine.link,
-        environment=machine.environment,
-        tracing=window.tracing,
-        window_s=max(0, window.end_ns - window.begin_ns) / 1e9,
-        outside_s=max(0, window.end_ns - window.begin_ns - most_ns) / 1e9,
-        steps=steps,
-        parts=parts,
-        verdict=verdict(parts, periods.stepped, unseen, no_gpu=unseen == watches.NO_GPU_WATCHED),
-        activity=activity,
-        ranges=named_ranges(ranges, records, window),
-        threads=_threads(window, records, periods),
-        lines=line_uses(window),
-        used_before_bytes=window.used_before,
-        used_after_bytes=window.used_after,
-        advice=gains,
-        remarks=(*left_out, *remarks(window, activity.value, ranges, steps, unchanged, int(first.sum())), *too_low),
-        ceiling_source=ceilings.source,
+        copied = copy_table(records, ceilings)
+        of_usual = copied.select(in_periods(records, usual))
+        found = _activity(window, capture, records, periods, copied, _pageable(copied, of_usual, usual), ranges)
+        activity = Fact(found)
+        if runtime != "host":  # the copies of pyxfer's own engine do not show what the program waits for
+            calls = calls_in_steps(window, records, usual, ranges) if slow.any() else found.surprises
+            offers = calls_of(window.framework)
+            gains = advice(Evidence(usual, of_usual, calls, steps.between_s, environment.cpus_usable, offers))
+    watched = derive_watch(
+        watches.Watched(
+            ended=window.ended,
+            runtime=runtime,
+            runtime_reason=target.choice.reason,
+            device=target.device,
+            link=link,
+            environment=environment,
+            tracing=window.tracing,
+            window_s=0.0,
+            outside_s=_outside_s(window, periods),
+            steps=steps,
+            parts=usual.mean(),
+            verdict=watches.Verdict("unknown", "", _FOLLOWS, "", ()),
+            activity=activity,
+            ranges=named_ranges(ranges, records, window),
+            lines=line_uses(window),
+            used_before_bytes=window.used_before,
+            used_after_bytes=window.used_after,
+            advice=gains,
+            remarks=(),
+            ceiling_source=ceilings,
+        )
+    )
+    return msgspec.structs.replace(
+        watched,
+        steps=msgspec.structs.replace(watched.steps, each=watched.steps.each[:MAX_STEPS]),
+        remarks=remarks(window, watched, ranges, periods, slow, first, unchanged),
     )
 
 
-def _steps(window: Window, timed: Timed, slow: NDArray[np.bool_]) -> watches.Steps:
-    periods, columns = timed.periods, timed.columns
+def _as_seen(window: Window, target: Target) -> Window:
+    """Without a GPU only pyxfer's own engine makes records, so their absence does not mean that nothing was copied."""
+    capture = window.capture.value
+    if target.choice.runtime != "host" or capture is None or len(capture.records):
+        return window
+    return replace(window, capture=unknown(watches.NO_GPU_WATCHED))
+
+
+def _outside_s(window: Window, periods: Periods) -> float:
+    """The time outside of the steps of the thread whose steps take the most of the window."""
+    _, thread = np.unique(periods.thread, return_inverse=True)
+    most_s = float(np.max(np.bincount(thread, weights=periods.seconds["period_s"])))
+    return max(0.0, (window.end_ns - window.begin_ns) / 1e9 - most_s)
+
+
+def _steps(window: Window, periods: Periods, usual: Periods, slow: NDArray[np.bool_]) -> watches.Steps:
     failed = [step for step in window.steps if step.failed is not None]
     unclosed = sum(not step.closed for step in window.steps if step.failed is None)
     failure = failed[0].failed if failed else None
     counts = (len(periods) if periods.stepped else 0, window.skipped, len(failed), unclosed, failure)
     if not periods.stepped:
         return watches.Steps(*counts, period=unknown("no step was watched to its end"))
-    usual = timed.select(~slow)
+    between_ns = usual.begin_ns - usual.from_ns
+    at_s = (periods.begin_ns - window.begin_ns) / 1e9
+    rows = zip(
+        *map(np.ndarray.tolist, (periods.number, at_s, periods.thread)), periods.each(), slow.tolist(), strict=True
+    )
     return watches.Steps(
         *counts,
-        period=Fact(stats.summarise((columns.period / 1e9).tolist())),
-        between_s=mean_s(usual.periods.begin_ns - usual.periods.from_ns) if periods.begun else None,
-        inside_s=mean_s(usual.periods.end_ns - usual.periods.begin_ns) if periods.begun else None,
-        waiting_s=None if columns.waiting is None else mean_s(usual.columns.waiting),
-        slow=slow_steps(timed, slow),
+        period=_FOLLOWS,
+        between_s=float(between_ns.mean()) / 1e9 if periods.begun else None,
+        waiting_s=usual.mean_s("waiting_s") if "waiting_s" in usual.seconds else None,
         finder=window.finder,
         functions=window.functions,
-        each=tuple(
-            watches.WatchedStep(
-                number=window.skipped + place + 1,
-                at_s=(step.begin_ns - window.begin_ns) / 1e9,
-                thread=step.thread,
-                parts=columns.row(row),
-                slow=bool(slow[row]),
-            )
-            for row, (place, step) in enumerate(_placed(window)[:MAX_STEPS])
-        ),
+        each=tuple(watches.WatchedStep(*row) for row in rows),
     )
-
-
-def _placed(window: Window) -> list[tuple[int, Step]]:
-    return [(place, step) for place, step in enumerate(window.steps) if step.closed and step.failed is None]
-
-
-def _numbers(window: Window) -> NDArray[np.int64]:
-    return np.array([window.skipped + place + 1 for place, _ in _placed(window)], np.int64)
 
 
 def _activity(
@@ -285,79 +280,34 @@ def _activity(
     pageable: tuple[watches.Pageable, ...],
     ranges: Ranges,
 ) -> watches.Activity:
-    over_time = stretches(records, Stretches(window.begin_ns, window.end_ns))
     return watches.Activity(
         copies=copied.classes(),
-        overlap=overlap(records, copied, window.begin_ns, window.end_ns),
+        overlap=overlap(records),
         streams=streams(records),
         pageable=pageable,
         surprises=calls_in_steps(window, records, periods, ranges),
-        allocated=allocated(over_time),
-        stretches=over_time,
-        allocation_calls_in_steps=allocation_calls(records, periods),
+        allocated=(),
+        stretches=stretches(records, Stretches(window.begin_ns, window.end_ns)),
         dropped={word: count for word, count in capture.dropped.items() if count},
-        untimed=int((~copied.timed).sum()),
+        untimed=int((~copied.rows["timed"]).sum()),
         others=records.others,
         clock_error_s=capture.clock.error_ns / 1e9,
         clock_drift_s=capture.clock.drift_ns / 1e9,
-        timeline=timeline(window, records, periods, _numbers(window)),
+        timeline=timeline(window, records, periods),
     )
 
 
-def _pageable(copied: CopyTable, among: Chosen, usual: Periods) -> tuple[watches.Pageable, ...]:
-    """Copies of pageable memory in the whole window, with the saving in the mean usual step."""
-    rows = copied.pageable(np.ones_like(among))
+def _pageable(copied: CopyTable, of_usual: CopyTable, usual: Periods) -> tuple[watches.Pageable, ...]:
+    """Copies of pageable memory in the whole window, with the saving of those outside of the usual steps."""
     if not usual.stepped:
-        return rows
-    saves = {row.direction: row.saves_s.value for row in copied.pageable(among)}
+        return copied.pageable()
+    saves = {row.direction: row.saves_s.value for row in of_usual.pageable()}
     return tuple(
-        msgspec.structs.replace(row, saves_per_step_s=saved_s / len(usual), other_saves_s=whole_s - saved_s)
+        msgspec.structs.replace(row, other_saves_s=whole_s - saved_s)
         if (saved_s := saves.get(row.direction, 0.0)) is not None and (whole_s := row.saves_s.value) is not None
         else row
-        for row in rows
+        for row in copied.pageable()
     )
-
-
-def _evidence(
-    usual: Timed,
-    steps: watches.Steps,
-    copied: CopyTable,
-    among: Chosen,
-    calls: tuple[watches.Surprise, ...],
-    machine: Machine,
-    framework: str,
-) -> Evidence:
-    return Evidence(
-        periods=usual.periods,
-        columns=usual.columns,
-        parts=usual.columns.mean(),
-        steps=steps,
-        pageable=copied.pageable(among),
-        calls=calls,
-        input_s=copied.at_the_ceiling_s(CopyKind.H2D, among),
-        copied_bytes={
-            name: int(copied.nbytes[among & (copied.kind == kind)].sum()) for kind, name in DIRECTIONS.items()
-        },
-        returning=copied.returning(among),
-        cpus=machine.environment.cpus_usable,
-        offers=calls_of(framework),
-    )
-
-
-def _threads(window: Window, records: DeviceRecords | None, periods: Periods) -> tuple[watches.ThreadUse, ...]:
-    steps = Counter(periods.thread.tolist() if periods.stepped else ())
-    calls: dict[int, tuple[int, float]] = {}
-    if records is not None:
-        found, place = np.unique(records.calls["thread"], return_inverse=True)
-        took = np.bincount(place, weights=records.calls["end_ns"] - records.calls["start_ns"], minlength=len(found))
-        counts = np.bincount(place, minlength=len(found))
-        calls = {int(t): (int(n), float(s) / 1e9) for t, n, s in zip(found, counts, took, strict=True)}
-    names = {thread: window.threads.get(thread) or f"thread {thread}" for thread in {*calls, *steps}}
-    uses = [
-        watches.ThreadUse(thread, name, *calls.get(thread, (0, 0.0)), steps=steps[thread])
-        for thread, name in names.items()
-    ]
-    return tuple(sorted(uses, key=lambda use: (-use.calls_s, use.thread))[:MAX_THREADS])
 
 
 # --- the timeline of a few steps: when the device copied and computed -------------------------------------------------
@@ -368,8 +318,8 @@ MAX_SPANS = 300
 _LANES: tuple[tuple[watches.LaneName, CopyKind], ...] = (("h2d", CopyKind.H2D), ("d2h", CopyKind.D2H))
 
 
-def timeline(window: Window, records: DeviceRecords, periods: Periods, numbers: NDArray[np.int64]) -> watches.Timeline:
-    """The stretch of a few usual steps, or of the whole window without steps. `numbers`: of the completed steps."""
+def timeline(window: Window, records: DeviceRecords, periods: Periods) -> watches.Timeline:
+    """The stretch of a few usual steps, or of the whole window without steps."""
     chosen = _middle_steps(periods) if periods.stepped else np.arange(len(periods))
     begin_ns, end_ns = int(np.min(periods.from_ns[chosen])), int(np.max(periods.end_ns[chosen]))
     merged_ns, spans = 0, _spans(records, begin_ns, end_ns)
@@ -383,7 +333,7 @@ def timeline(window: Window, records: DeviceRecords, periods: Periods, numbers: 
         begin_s=(begin_ns - zero) / 1e9,
         end_s=(end_ns - zero) / 1e9,
         merged_s=merged_ns / 1e9,
-        steps=tuple(watches.StepSpan(int(numbers[row]), *at_s[row].tolist()) for row in steps),
+        steps=tuple(watches.StepSpan(int(periods.number[row]), *at_s[row].tolist()) for row in steps),
         lanes=tuple(
             watches.Lane(name, busy_ns[name] / 1e9, tuple(map(tuple, ((own - zero) / 1e9).tolist())))
             for name, own in spans.items()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pyxfer._document.machines import Fact, LinkState, Remark
@@ -19,7 +18,6 @@ from pyxfer.units import format_percent, format_size
 if TYPE_CHECKING:
     from pyxfer._document.machines import Device, Link
     from pyxfer._watch.options import Target
-    from pyxfer._watch.window import Window
 
 
 FARTHEST = 4
@@ -93,71 +91,53 @@ Points = tuple[tuple[int, float], ...]
 """Ascending sizes, with the seconds of one copy."""
 
 
-@dataclass
-class Ceilings:
-    """What copies can reach, or why that is not known. Between two sizes, the time is interpolated in logarithms."""
-
-    source: Fact[CeilingSource]
-
-    def gbps(self, direction: OneWay, nbytes: int) -> Fact[float]:
-        """GB/s of the best raw copy. Below the smallest size its time is used, above the largest its rate."""
-        if self.source.value is None:
-            return Fact(reason=self.source.reason)
-        points = self.source.value.points.get(direction)
-        if not points:
-            return Fact(reason=f"no ceiling was measured for {direction} and pinned memory")
-        if nbytes <= 0:
-            return Fact(reason="a copy of 0 bytes has no bandwidth")
-        return Fact(nbytes / seconds_at(points, nbytes) / 1e9)
+def points_of(source: Fact[CeilingSource], direction: OneWay | None) -> Fact[Points]:
+    if direction is None:
+        return Fact(reason="only copies between host and device have a ceiling")
+    if source.value is None:
+        return Fact(reason=source.reason)
+    points = source.value.points.get(direction)
+    return Fact(points) if points else Fact(reason=f"no ceiling was measured for {direction} and pinned memory")
 
 
-def ceilings_of(run: Run, source: Literal["measured", "saved"] = "saved") -> Ceilings:
+def source_of(run: Run, source: Literal["measured", "saved"] = "saved") -> Fact[CeilingSource]:
     host, taken_at = run.environment.host, run.environment.taken_at
-    return Ceilings(Fact(CeilingSource(source, run.device.name, host, taken_at, _curves(run))))
+    return Fact(CeilingSource(source, run.device.name, host, taken_at, _curves(run)))
 
 
-def measure_ceilings(window: Window, target: Target) -> tuple[Ceilings, tuple[Remark, ...]]:
-    """Measure raw copies of pinned memory in the directions and sizes of the window's copies. Takes about a second."""
-    directions, sizes = sizes_to_measure(window)
-    if not sizes:
-        return Ceilings(Fact(reason="nothing crossed the link in this window")), ()
+def measure_ceilings(
+    needed: Mapping[OneWay, Sequence[int]], target: Target
+) -> tuple[Fact[CeilingSource], tuple[Remark, ...]]:
+    """Measure raw copies of pinned memory in these directions and sizes. Takes about a second."""
+    if not needed:
+        return Fact(reason="nothing crossed the link in this window"), ()
     from pyxfer._ceiling.session import ceiling
 
     try:
         run = ceiling(
             HOST if target.choice.runtime == "host" else target.device.index,
-            direction=directions,
+            direction=tuple(needed),
             memory=("pinned",),
-            size=sizes,
+            size=sizes_to_measure(needed),
             precision=CEILING_PRECISION,
             budget=BUDGET_S,
             trace=False,
         )
     except PyxferError as error:
         why = f"the ceiling could not be measured: {error}"
-        return Ceilings(Fact(reason=why)), (Remark("no-ceiling", why),)
+        return Fact(reason=why), (Remark("no-ceiling", why),)
     if run.ended == "interrupted":
         raise KeyboardInterrupt
-    return ceilings_of(run, "measured"), ()
+    return source_of(run, "measured"), ()
 
 
-def sizes_to_measure(window: Window) -> tuple[tuple[OneWay, ...], tuple[int, ...]]:
-    needed = sizes_of_copies(window)
+def sizes_to_measure(needed: Mapping[OneWay, Sequence[int]]) -> tuple[int, ...]:
     wanted = sorted({min(max(size, MIN_BYTES), LARGEST_BYTES) for sizes in needed.values() for size in sizes})
     chosen: list[int] = []
     for size in wanted:
         if not chosen or size == wanted[-1] or size >= _APART * chosen[-1]:
             chosen.append(size)
-    return tuple(needed), tuple(chosen)
-
-
-def sizes_of_copies(window: Window) -> Mapping[OneWay, Sequence[int]]:
-    if window.capture.value is None:
-        return {}
-    from pyxfer._watch.copies import sizes_needed
-    from pyxfer._watch.device_records import device_records
-
-    return sizes_needed(device_records(window, window.capture.value))
+    return tuple(chosen)
 
 
 def _curves(run: Run) -> dict[CopyDirectionName, Points]:
@@ -174,6 +154,7 @@ def _curves(run: Run) -> dict[CopyDirectionName, Points]:
 
 
 def seconds_at(points: Points, nbytes: int) -> float:
+    """Between two sizes in logarithms, below the smallest as long as that, and above the largest at its rate."""
     sizes = [size for size, _ in points]
     place = bisect_left(sizes, nbytes)
     if place == len(points):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,54 +13,44 @@ from numpy.typing import NDArray
 from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import OneWay
-from pyxfer._trace.records import CopyKind, Flag, MemoryKind, clip, intervals, levels, total_ns
-from pyxfer._watch.ceilings import Ceilings
-from pyxfer._watch.device_records import Cover, DeviceRecords, Stretches, split_stream_key, stream_keys
-from pyxfer.units import format_size
+from pyxfer._trace.records import CopyKind, Flag, MemoryKind, intervals, levels
+from pyxfer._watch.ceilings import points_of, seconds_at
+from pyxfer._watch.device_records import (
+    Cover,
+    DeviceRecords,
+    Stretches,
+    device_records,
+    split_stream_key,
+    stream_keys,
+)
+from pyxfer._watch.window import Window
 
 Values = NDArray[np.float64]
-Places = NDArray[np.intp]
 Chosen = NDArray[np.bool_]
 
 # At most this many streams are listed.
 MAX_STREAMS = 64
 
 
-def overlap(records: DeviceRecords, copied: CopyTable, begin_ns: int, end_ns: int) -> watches.Overlap:
-    kernels_s = _level_seconds(intervals(records.kernels))
-    copies_s = _level_seconds(intervals(records.copies))
-    length = end_ns - begin_ns
-    busy_ns = total_ns(clip(records.busy.united, begin_ns, end_ns))
+def overlap(records: DeviceRecords) -> watches.Overlap:
+    """The concurrent work, without the shares that follow from it."""
+    kernels, copies = Fact[float](reason="no kernel ran"), Fact[float](reason="no copy has a time")
     return watches.Overlap(
-        busy_share=busy_ns / length if length > 0 else 0.0,
-        hidden_share=copied.hidden_share(),
+        busy_share=0.0,
+        hidden_share=copies,
         kernels=len(records.kernels),
-        kernels_at_once=mean_level(kernels_s, "no kernel ran"),
-        kernels_share=share_from_two(kernels_s, "no kernel ran"),
-        copies_at_once=len(copies_s),
-        copies_share=share_from_two(copies_s, "no copy has a time"),
-        kernels_s=kernels_s,
-        copies_s=copies_s,
+        kernels_at_once=kernels,
+        kernels_share=kernels,
+        copies_at_once=0,
+        copies_share=copies,
+        kernels_s=_level_seconds(intervals(records.kernels)),
+        copies_s=_level_seconds(intervals(records.copies)),
     )
 
 
 def _level_seconds(of: NDArray[np.int64]) -> tuple[float, ...]:
     spans = levels(of)
     return tuple(spans.get(level, 0) / 1e9 for level in range(1, max(spans, default=0) + 1))
-
-
-def mean_level(seconds: Sequence[float], reason: str) -> Fact[float]:
-    time = math.fsum(seconds)
-    return Fact(level_sum(seconds) / time) if time > 0 else unknown(reason)
-
-
-def share_from_two(seconds: Sequence[float], reason: str) -> Fact[float]:
-    time = math.fsum(seconds)
-    return Fact(math.fsum(seconds[1:]) / time) if time > 0 else unknown(reason)
-
-
-def level_sum(seconds: Sequence[float]) -> float:
-    return math.fsum(level * span for level, span in enumerate(seconds, start=1))
 
 
 def stretches(records: DeviceRecords, over: Stretches) -> tuple[watches.Stretch, ...]:
@@ -98,19 +87,6 @@ def _allocations(allocations: NDArray[Any], over: Stretches) -> list[dict[str, w
             if any(row):
                 found[place][MEMORIES.get(int(memory), "unknown")] = watches.AllocationSums(*row)
     return found
-
-
-def allocated(stretches: Sequence[watches.Stretch]) -> tuple[watches.Allocated, ...]:
-    """One row for each kind of memory."""
-    found: dict[str, list[watches.AllocationSums]] = {}
-    for stretch in stretches:
-        for memory, sums in stretch.allocated.items():
-            found.setdefault(memory, []).append(sums)
-    names, order = watches.AllocationSums.__struct_fields__, [MEMORIES[kind] for kind in sorted(MEMORIES)]
-    return tuple(
-        watches.Allocated(memory, *(sum(getattr(each, name) for each in found[memory]) for name in names))
-        for memory in sorted(found, key=order.index)
-    )
 
 
 def streams(records: DeviceRecords) -> tuple[watches.StreamUse, ...]:
@@ -151,18 +127,17 @@ COPY_KINDS: Mapping[int, watches.CopyDirectionName] = {
 }
 MEMORIES: Mapping[int, str] = {kind: kind.name.lower() for kind in MemoryKind}
 DIRECTIONS: Mapping[int, OneWay] = {CopyKind.H2D: "h2d", CopyKind.D2H: "d2h"}
-_NOT_THE_LINK = "only copies between host and device have a ceiling"
-NO_CEILING = "no ceiling was measured"
-_UNTIMED = "the device gave no time for them"
-_ISSUED = "their ceiling contains the time to issue a copy, and the device's records do not"
-_TOO_SMALL = f"a copy below {format_size(watches.MIN_OF_CEILING)} goes within a command and has no ceiling"
+UNTIMED = "the device gave no time for them"
 
 
-def sizes_needed(records: DeviceRecords) -> dict[OneWay, tuple[int, ...]]:
+def sizes_needed(window: Window) -> dict[OneWay, tuple[int, ...]]:
     """For each direction of the copies the mean size of each class, at which ceilings are needed."""
     needed: dict[OneWay, tuple[int, ...]] = {}
+    if window.capture.value is None:
+        return needed
+    records = device_records(window, window.capture.value)
     for kind, direction in DIRECTIONS.items():
-        nbytes = _bytes_per_copy(records)[records.copies_of(kind)]
+        nbytes = bytes_per_copy(records.copies[records.copies_of(kind)])
         classes = np.searchsorted(CLASS_BOUNDS, nbytes, side="right")
         means = [float(nbytes[classes == place].mean()) for place in np.unique(classes)]
         if means:
@@ -182,117 +157,115 @@ class Returning:
     sizes: int
 
 
-class CopyTable:
-    """The copies as columns, with the time that each would take at the ceiling of its size."""
+_COPY = np.dtype(
+    [
+        ("kind", np.uint8),
+        ("memory", np.uint8),
+        ("key", np.int64),
+        ("nbytes", np.float64),
+        ("count", np.int64),
+        ("timed", np.bool_),
+        ("seconds", np.float64),
+        ("hidden_s", np.float64),
+        ("ceiling_s", np.float64),
+    ]
+)
+"""`key`: the class of a copy, in the order of the page. `ceiling_s`: its time at the ceiling; NaN without one."""
 
-    def __init__(self, records: DeviceRecords, ceilings: Ceilings) -> None:
-        copies = records.copies
-        self.kind, self.memory = copies["way"], records.host_memory
-        self.nbytes = copies["nbytes"].astype(np.float64)
-        self.count = np.maximum(copies["copies"], 1)
-        self.timed = copies["end_ns"] > copies["start_ns"]
-        self.seconds = np.where(self.timed, copies["end_ns"] - copies["start_ns"], 0) / 1e9
-        computing = Cover(records.computing)
-        self.hidden_s = np.where(self.timed, computing.within(copies["start_ns"], copies["end_ns"]), 0) / 1e9
-        self.ceiling_s = np.full(len(copies), np.nan)
-        self.why_not: dict[int, str] = {}
-        places = np.searchsorted(CLASS_BOUNDS, _bytes_per_copy(records), side="right")
-        ranks = np.full(256, len(COPY_KINDS))  # of each kind in the order of the page
-        ranks[list(COPY_KINDS)] = np.arange(len(COPY_KINDS))
-        self._key = (ranks[self.kind] * 256 + self.memory) * 256 + places
-        for kind, direction in DIRECTIONS.items():
-            self._add_ceilings(kind, direction, ceilings)
+
+def copy_table(records: DeviceRecords, source: Fact[watches.CeilingSource]) -> CopyTable:
+    copies = records.copies
+    begin_ns, end_ns, rows = copies["start_ns"], copies["end_ns"], np.zeros(len(copies), _COPY)
+    rows["kind"], rows["memory"], rows["nbytes"] = copies["way"], records.host_memory, copies["nbytes"]
+    rows["count"], rows["timed"] = np.maximum(copies["copies"], 1), end_ns > begin_ns
+    rows["seconds"] = np.where(rows["timed"], end_ns - begin_ns, 0) / 1e9
+    rows["hidden_s"] = np.where(rows["timed"], Cover(records.computing).within(begin_ns, end_ns), 0) / 1e9
+    ranks = np.full(256, len(COPY_KINDS))
+    ranks[list(COPY_KINDS)] = np.arange(len(COPY_KINDS))
+    sizes = np.searchsorted(CLASS_BOUNDS, bytes_per_copy(copies), side="right")
+    rows["key"] = (ranks[rows["kind"]] * 256 + rows["memory"]) * 256 + sizes
+    _, first, place = np.unique(rows["key"], return_index=True, return_inverse=True)
+    sums = (np.bincount(place, weights=rows[name]).tolist() for name in ("nbytes", "count"))
+    points = [points_of(source, DIRECTIONS.get(kind)).value for kind in rows["kind"][first].tolist()]
+    a_byte_s = [
+        np.nan if known is None else seconds_at(known, size) / size
+        for known, size in zip(points, map(mean_size, *sums), strict=True)
+    ]
+    rows["ceiling_s"] = rows["nbytes"] * np.array(a_byte_s, np.float64)[place]
+    return CopyTable(rows, source)
+
+
+class CopyTable:
+    def __init__(self, rows: NDArray[Any], source: Fact[watches.CeilingSource]) -> None:
+        self.rows = rows
+        self._source = source
+
+    def select(self, chosen: Chosen) -> CopyTable:
+        return CopyTable(self.rows[chosen], self._source)
+
+    def of(self, kind: int) -> CopyTable:
+        return self.select(self.rows["kind"] == kind)
+
+    def of_memory(self, *, pageable: bool) -> CopyTable:
+        return self.select((self.rows["memory"] == MemoryKind.PAGEABLE) == pageable)
+
+    def total(self, column: str) -> float:
+        return float(self.rows[column].sum())
+
+    def ideal_s(self, kind: int) -> Fact[float]:
+        """The time at the ceiling of copies that are all of this kind."""
+        ideal = self.rows["ceiling_s"][self.rows["timed"]]
+        if np.isnan(ideal).any():
+            return unknown(points_of(self._source, DIRECTIONS.get(kind)).reason or "")
+        return Fact(float(ideal.sum()))
+
+    def input_s(self) -> Fact[float]:
+        """Time of the copies to the device if those of pageable memory ran at the ceiling, the others as they did."""
+        own = self.of(CopyKind.H2D)
+        pinned = own.of_memory(pageable=True).ideal_s(CopyKind.H2D)
+        return pinned if pinned.value is None else Fact(own.of_memory(pageable=False).total("seconds") + pinned.value)
 
     def classes(self) -> tuple[watches.CopyClass, ...]:
         """Every class that has copies: kinds between host and device first, and small sizes first."""
-        order = np.argsort(self._key, kind="stable")
-        found, begins = np.unique(self._key[order], return_index=True)
-        members = np.split(order, begins[1:])
-        return tuple(self._class(chosen, int(key) % 256) for key, chosen in zip(found, members, strict=False))
+        return tuple(_class(self.select(self.rows["key"] == key)) for key in np.unique(self.rows["key"]).tolist())
 
-    def pageable(self, among: Chosen) -> tuple[watches.Pageable, ...]:
-        rows = []
-        for kind in DIRECTIONS:
-            chosen = np.flatnonzero(among & (self.kind == kind) & (self.memory == MemoryKind.PAGEABLE))
-            if len(chosen):
-                seconds = float(self.seconds[chosen].sum())
-                pinned = self._ceiling_of(chosen, kind)
-                saves: Fact[float] = (
-                    unknown(pinned.reason or "") if pinned.value is None else Fact(seconds - pinned.value)
-                )
-                count, nbytes = int(self.count[chosen].sum()), int(self.nbytes[chosen].sum())
-                rows.append(watches.Pageable(COPY_KINDS[kind], count, nbytes, seconds, pinned, saves))
-        return tuple(rows)
+    def pageable(self) -> tuple[watches.Pageable, ...]:
+        found = []
+        for kind, direction in DIRECTIONS.items():
+            own = self.of(kind).of_memory(pageable=True)
+            if len(own.rows):
+                seconds, pinned = own.total("seconds"), own.ideal_s(kind)
+                saves = pinned if pinned.value is None else Fact(seconds - pinned.value)
+                count, nbytes = int(own.total("count")), int(own.total("nbytes"))
+                found.append(watches.Pageable(direction, count, nbytes, seconds, pinned, saves))
+        return tuple(found)
 
-    def at_the_ceiling_s(self, kind: CopyKind, among: Chosen) -> Fact[float]:
-        """Time of these copies if those of pageable memory ran at the ceiling, and the others as they did."""
-        chosen, pageable = among & (self.kind == kind), self.memory == MemoryKind.PAGEABLE
-        rest = float(self.seconds[chosen & ~pageable].sum())
-        pinned = self._ceiling_of(np.flatnonzero(chosen & pageable), int(kind))
-        return pinned if pinned.value is None else Fact(rest + pinned.value)
-
-    def returning(self, among: Chosen) -> Returning:
+    def returning(self) -> Returning:
         """The large copies to the device that have as many of the same size back."""
-        large = among & (self.nbytes >= RETURNING_BYTES)
-        up, down = (np.unique(self.nbytes[large & (self.kind == kind)], return_counts=True) for kind in DIRECTIONS)
+        large = self.select(self.rows["nbytes"] >= RETURNING_BYTES)
+        up, down = (np.unique(large.of(kind).rows["nbytes"], return_counts=True) for kind in DIRECTIONS)
         sizes, sent, received = np.intersect1d(up[0], down[0], assume_unique=True, return_indices=True)
         counts = np.minimum(up[1][sent], down[1][received])
         return Returning(int((sizes * counts).sum()), int(counts.sum()), len(sizes))
 
-    def hidden_share(self) -> Fact[float]:
-        seconds = float(self.seconds.sum())
-        return Fact(float(self.hidden_s.sum()) / seconds) if seconds > 0 else unknown("no copy has a time")
 
-    def _class(self, chosen: Places, place: int) -> watches.CopyClass:
-        kind, memory = int(self.kind[chosen[0]]), int(self.memory[chosen[0]])
-        timed = chosen[self.timed[chosen]]
-        seconds, timed_bytes = float(self.seconds[timed].sum()), int(self.nbytes[timed].sum())
-        least, below = (0, *CLASS_BOUNDS)[place], (*CLASS_BOUNDS, None)[place]
-        share = share_of(self._ceiling_of(timed, kind), least, seconds)
-        if kind not in DIRECTIONS:
-            share = unknown(_NOT_THE_LINK)
-        return watches.CopyClass(
-            direction=COPY_KINDS.get(kind, "other"),
-            memory=MEMORIES.get(memory, "unknown"),
-            least_bytes=least,
-            below_bytes=below,
-            count=int(self.count[chosen].sum()),
-            nbytes=int(self.nbytes[chosen].sum()),
-            timed_bytes=timed_bytes,
-            seconds=seconds,
-            gbps=Fact(timed_bytes / seconds / 1e9) if seconds > 0 else unknown(_UNTIMED),
-            ceiling_share=share,
-            hidden_share=Fact(float(self.hidden_s[timed].sum()) / seconds) if seconds > 0 else unknown(_UNTIMED),
-        )
-
-    def _ceiling_of(self, chosen: Places, kind: int) -> Fact[float]:
-        ideal = self.ceiling_s[chosen[self.timed[chosen]]]
-        if np.isnan(ideal).any():
-            return unknown(self.why_not.get(kind, NO_CEILING))
-        return Fact(float(ideal.sum()))
-
-    def _add_ceilings(self, kind: int, direction: OneWay, ceilings: Ceilings) -> None:
-        chosen = np.flatnonzero(self.kind == kind)
-        if not len(chosen):
-            self.why_not[kind] = NO_CEILING
-            return
-        _, place = np.unique(self._key[chosen], return_inverse=True)
-        nbytes, counts = (np.bincount(place, weights=of[chosen]) for of in (self.nbytes, self.count))
-        answers = [ceilings.gbps(direction, mean_size(*sums)) for sums in zip(nbytes, counts, strict=True)]
-        self.why_not[kind] = next((answer.reason for answer in answers if answer.reason), NO_CEILING)
-        gbps = np.array([answer.value if answer.value else np.nan for answer in answers], np.float64)
-        self.ceiling_s[chosen] = self.nbytes[chosen] / gbps[place] / 1e9
-
-
-def share_of(ideal: Fact[float], least: int, seconds: float) -> Fact[float]:
-    """The share of the ceiling of a class that begins at `least` bytes; `ideal`: its seconds at the ceiling."""
-    if least < watches.MIN_OF_CEILING:
-        return unknown(_TOO_SMALL)
-    if seconds <= 0:
-        return unknown(_UNTIMED)
-    if ideal.value is None:
-        return unknown(ideal.reason or "")
-    return unknown(_ISSUED) if least < watches.MIN_COMPARABLE and ideal.value > seconds else Fact(ideal.value / seconds)
+def _class(own: CopyTable) -> watches.CopyClass:
+    """The sums of one class, without the figures that follow from them and the ceiling."""
+    kind, memory = (int(own.rows[name][0]) for name in ("kind", "memory"))
+    seconds, untimed = own.total("seconds"), Fact[float](reason=UNTIMED)
+    return watches.CopyClass(
+        direction=COPY_KINDS.get(kind, "other"),
+        memory=MEMORIES.get(memory, "unknown"),
+        least_bytes=0,
+        below_bytes=None,
+        count=int(own.total("count")),
+        nbytes=int(own.total("nbytes")),
+        timed_bytes=int(own.rows["nbytes"][own.rows["timed"]].sum()),
+        seconds=seconds,
+        gbps=untimed,
+        ceiling_share=unknown(own.ideal_s(kind).reason or UNTIMED),
+        hidden_share=Fact(own.total("hidden_s") / seconds) if seconds > 0 else untimed,
+    )
 
 
 def mean_size(nbytes: float, count: float) -> int:
@@ -303,6 +276,6 @@ def mean_size(nbytes: float, count: float) -> int:
     return max(1, round(nbytes / count))
 
 
-def _bytes_per_copy(records: DeviceRecords) -> Values:
-    sizes: Values = records.copies["nbytes"] / np.maximum(records.copies["copies"], 1)
+def bytes_per_copy(copies: NDArray[Any]) -> Values:
+    sizes: Values = copies["nbytes"] / np.maximum(copies["copies"], 1)
     return sizes

@@ -9,35 +9,37 @@ import msgspec
 import numpy as np
 
 from pyxfer._document import watches
-from pyxfer._document.machines import Fact
+from pyxfer._document.machines import Fact, unknown
 from pyxfer._machine.link import derived_link
 from pyxfer._measure import stats
-from pyxfer._watch import copies as measured
 from pyxfer._watch.advice import verdict
-from pyxfer._watch.analysis import MAX_STEPS
 from pyxfer._watch.ceilings import Points, seconds_at
-from pyxfer._watch.copies import CLASS_BOUNDS, MAX_STREAMS, allocated, mean_size, share_of
+from pyxfer._watch.copies import CLASS_BOUNDS, DIRECTIONS, MAX_STREAMS, MEMORIES, UNTIMED, mean_size
 from pyxfer._watch.device_records import is_allocation, is_wait
-from pyxfer._watch.parts import main_part
-from pyxfer._watch.ranges import MAX_GROUPS, summed, sums_of
+from pyxfer._watch.ranges import summed, sums_of
+from pyxfer.units import format_size
+
+# At most this many steps are listed. The statistics are of all steps.
+MAX_STEPS = 10_000
 
 replace = msgspec.structs.replace
 
 
 def derive_watch(watched: watches.Watched) -> watches.Watched:
-    steps, parts = watched.steps, watched.parts
     unseen = watched.activity.reason or (watches.NO_GPU_WATCHED if watched.runtime == "host" else None)
-    activity, period_s = watched.activity.value, parts.period_s
+    watched = replace(watched, steps=_counted(watched.steps))
+    if watched.steps.each and len(watched.steps.each) == watched.steps.watched:
+        watched = _of_steps(watched, watched.steps.each)
+    window_s = _window_s(watched)
+    watched = replace(watched, window_s=window_s)
+    activity, period_s = watched.activity.value, watched.parts.period_s
     return replace(
         watched,
         device=replace(watched.device, runtime=watched.runtime),
         link=derived_link(watched.link),
-        steps=_counted(_steps(steps, parts)),
-        parts=_parts(steps, parts),
-        verdict=verdict(parts, steps.watched > 0, unseen, no_gpu=unseen == watches.NO_GPU_WATCHED),
+        verdict=verdict(watched.parts, watched.steps.watched > 0, unseen),
         activity=watched.activity if activity is None else Fact(_activity(activity, watched)),
-        window_s=_window_s(watched),
-        ranges=tuple(summed(each.name, each.source, each.over_time, watched.window_s) for each in watched.ranges),
+        ranges=tuple(summed(each.name, each.source, each.over_time, window_s) for each in watched.ranges),
         advice=tuple(
             replace(
                 each, gain_share=each.gain_s / period_s if period_s > 0 else 0.0, predicted_s=period_s - each.gain_s
@@ -47,47 +49,50 @@ def derive_watch(watched: watches.Watched) -> watches.Watched:
     )
 
 
-def _usual(steps: watches.Steps) -> list[watches.Parts]:
-    usual = [step.parts for step in steps.each if not step.slow]
-    return usual if len(steps.each) == steps.watched else []
-
-
-def _parts(steps: watches.Steps, parts: watches.Parts) -> watches.Parts:
-    usual = _usual(steps)
-    if not usual:
-        return parts
-    known = {name for name in watches.Parts.__struct_fields__ if getattr(parts, name) is not None}
-    means = {name: math.fsum(getattr(each, name) or 0.0 for each in usual) / len(usual) for name in known}
-    return replace(parts, **means)
-
-
-def _steps(steps: watches.Steps, parts: watches.Parts) -> watches.Steps:
-    if not _usual(steps):
-        return steps
-    periods = [step.parts.period_s for step in steps.each]
-    slow = steps.slow
-    if slow is not None:
-        longest_s = max(step.parts.period_s for step in steps.each if step.slow)
-        share = slow.more_s / math.fsum(periods)
-        slow = replace(slow, longest_s=longest_s, share=share, mostly=_mostly(steps, slow.more_s))
+def _of_steps(watched: watches.Watched, each: Sequence[watches.WatchedStep]) -> watches.Watched:
+    """With the figures that follow from all steps."""
+    parts, steps = _mean([step.parts for step in each if not step.slow]), watched.steps
     return replace(
-        steps,
-        period=Fact(stats.summarise(periods)),
-        inside_s=None if steps.between_s is None else parts.period_s - steps.between_s,
-        slow=slow,
+        watched,
+        parts=parts,
+        steps=replace(
+            steps,
+            period=Fact(stats.summarise([step.parts.period_s for step in each])),
+            inside_s=None if steps.between_s is None else parts.period_s - steps.between_s,
+            slow=_slow(each) if any(step.slow for step in each) else None,
+        ),
     )
 
 
-def _mostly(steps: watches.Steps, more_s: float) -> watches.StepPartName | None:
-    """The part that makes the slow steps longer than the usual ones of their thread."""
-    more: dict[watches.StepPartName, float] = {}
-    for thread in {step.thread for step in steps.each if step.slow}:
-        own = [(step.slow, dict(step.parts.named())) for step in steps.each if step.thread == thread]
-        took, usual = [parts for is_slow, parts in own if is_slow], [parts for is_slow, parts in own if not is_slow]
-        for name in took[0]:
-            usual_s = math.fsum(parts[name] for parts in usual) / len(usual)
-            more[name] = more.get(name, 0.0) + math.fsum(parts[name] - usual_s for parts in took)
-    return main_part(more, more_s)
+def _mean(parts: Sequence[watches.Parts]) -> watches.Parts:
+    known = [name for name in watches.Parts.__struct_fields__ if getattr(parts[0], name) is not None]
+    means = {name: math.fsum(getattr(each, name) or 0.0 for each in parts) / len(parts) for name in known}
+    return replace(parts[0], **means)
+
+
+def _slow(each: Sequence[watches.WatchedStep]) -> watches.SlowSteps:
+    """How much longer the slow steps took than usual steps of their own thread."""
+    slow = [step for step in each if step.slow]
+    more_s, more = 0.0, dict[watches.StepPartName, float]()
+    for thread in {step.thread for step in slow}:
+        own = [step for step in each if step.thread == thread]
+        took, usual = (_mean([step.parts for step in own if step.slow is is_slow]) for is_slow in (True, False))
+        count = sum(step.slow for step in own)
+        more_s += count * (took.period_s - usual.period_s)
+        for (name, seconds), (_, usual_s) in zip(took.named(), usual.named(), strict=True):
+            more[name] = more.get(name, 0.0) + count * (seconds - usual_s)
+    most = max(more, key=more.__getitem__)
+    return watches.SlowSteps(
+        count=len(slow),
+        longest_s=max(step.parts.period_s for step in slow),
+        more_s=more_s,
+        share=more_s / math.fsum(step.parts.period_s for step in each),
+        # A period of one part has no main one.
+        mostly=most if len(more) > 1 and more[most] > _MOSTLY * more_s else None,
+    )
+
+
+_MOSTLY = 0.5
 
 
 def _counted(steps: watches.Steps) -> watches.Steps:
@@ -120,9 +125,6 @@ def _activity(activity: watches.Activity, watched: watches.Watched) -> watches.A
     fetched = sum(row.nbytes for row in copies if row.direction == "d2h")
     busy_s = math.fsum(each.busy_s for each in stretches)
     overlap = _overlap(activity.overlap, copies, streams)
-    # Those that are listed, and more only if the list is full.
-    is_full = len(activity.surprises) >= MAX_GROUPS
-    listed = sum(row.count for row in activity.surprises if row.what == "allocation") if steps.watched else 0
     return replace(
         activity,
         copies=copies,
@@ -130,25 +132,49 @@ def _activity(activity: watches.Activity, watched: watches.Watched) -> watches.A
         streams=streams,
         pageable=tuple(_pageable(each, copies, steps, points.get(each.direction, ())) for each in activity.pageable),
         surprises=tuple(_surprise(each, fetched, steps.watched) for each in activity.surprises),
-        allocated=allocated(stretches),
-        allocation_calls_in_steps=max(listed, activity.allocation_calls_in_steps) if is_full else listed,
+        allocated=_allocated(stretches),
     )
+
+
+def _allocated(stretches: Sequence[watches.Stretch]) -> tuple[watches.Allocated, ...]:
+    """One row for each kind of memory."""
+    found: dict[str, list[watches.AllocationSums]] = {}
+    for stretch in stretches:
+        for memory, sums in stretch.allocated.items():
+            found.setdefault(memory, []).append(sums)
+    names, order = watches.AllocationSums.__struct_fields__, [MEMORIES[kind] for kind in sorted(MEMORIES)]
+    return tuple(
+        watches.Allocated(memory, *(sum(getattr(each, name) for each in found[memory]) for name in names))
+        for memory in sorted(found, key=order.index)
+    )
+
+
+_ISSUED = "their ceiling contains the time to issue a copy, and the device's records do not"
+_TOO_SMALL = f"a copy below {format_size(watches.MIN_OF_CEILING)} goes within a command and has no ceiling"
 
 
 def _class(row: watches.CopyClass, points: Points) -> watches.CopyClass:
     """Its class is that of the mean size: all copies of a class are within its bounds."""
     place = int(np.searchsorted(CLASS_BOUNDS, row.nbytes / row.count, side="right")) if row.count > 0 else 0
     least = (0, *CLASS_BOUNDS)[place]
-    share = row.ceiling_share
-    if points and row.seconds > 0:
-        share = share_of(Fact(_ideal_s(row, points)), least, row.seconds)
     return replace(
         row,
         least_bytes=least,
         below_bytes=(*CLASS_BOUNDS, None)[place],
         gbps=Fact(row.timed_bytes / row.seconds / 1e9) if row.seconds > 0 else row.gbps,
-        ceiling_share=share,
+        ceiling_share=_share(row, least, points) if row.direction in DIRECTIONS.values() else row.ceiling_share,
     )
+
+
+def _share(row: watches.CopyClass, least_bytes: int, points: Points) -> Fact[float]:
+    if least_bytes < watches.MIN_OF_CEILING:
+        return unknown(_TOO_SMALL)
+    if row.seconds <= 0:
+        return unknown(UNTIMED)
+    if not points:
+        return row.ceiling_share
+    share = _ideal_s(row, points) / row.seconds
+    return unknown(_ISSUED) if least_bytes < watches.MIN_COMPARABLE and share > 1 else Fact(share)
 
 
 def _ideal_s(row: watches.CopyClass, points: Points) -> float:
@@ -181,13 +207,27 @@ def _overlap(
         overlap,
         hidden_share=Fact(hidden_s / seconds) if seconds > 0 else overlap.hidden_share,
         kernels=sum(use.kernels for use in streams) if all_listed else overlap.kernels,
-        kernels_at_once=measured.mean_level(kernels_s, overlap.kernels_at_once.reason or ""),
-        kernels_share=measured.share_from_two(kernels_s, overlap.kernels_share.reason or ""),
+        kernels_at_once=_mean_level(kernels_s, overlap.kernels_at_once.reason),
+        kernels_share=_share_from_two(kernels_s, overlap.kernels_share.reason),
         copies_at_once=len(copies_s),
-        copies_share=measured.share_from_two(copies_s, overlap.copies_share.reason or ""),
+        copies_share=_share_from_two(copies_s, overlap.copies_share.reason),
         kernels_s=kernels_s,
         copies_s=copies_s,
     )
+
+
+def _mean_level(seconds: Sequence[float], why_not: str | None) -> Fact[float]:
+    time = math.fsum(seconds)
+    return Fact(_level_sum(seconds) / time) if time > 0 else unknown(why_not or "")
+
+
+def _share_from_two(seconds: Sequence[float], why_not: str | None) -> Fact[float]:
+    time = math.fsum(seconds)
+    return Fact(math.fsum(seconds[1:]) / time) if time > 0 else unknown(why_not or "")
+
+
+def _level_sum(seconds: Sequence[float]) -> float:
+    return math.fsum(level * span for level, span in enumerate(seconds, start=1))
 
 
 def _levels(seconds: tuple[float, ...], whole_s: float) -> tuple[float, ...]:
@@ -196,7 +236,7 @@ def _levels(seconds: tuple[float, ...], whole_s: float) -> tuple[float, ...]:
     if not known:
         return seconds
     shortest = min(known, key=seconds.__getitem__)
-    rest = measured.level_sum([span if place != shortest else 0.0 for place, span in enumerate(seconds)])
+    rest = _level_sum([span if place != shortest else 0.0 for place, span in enumerate(seconds)])
     found = list(seconds)
     found[shortest] = (whole_s - rest) / (shortest + 1)
     return tuple(found)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pyxfer._document.watches import MAX_STRETCHES
+from pyxfer._document.watches import MAX_STRETCHES, Parts
 from pyxfer._trace.records import Capture, CopyKind, Flag, Kind, MemoryKind, intervals, union
 from pyxfer._watch.window import Window
 
@@ -121,11 +121,15 @@ class Stretches:
 class Periods:
     """The completed steps as columns. A window without any has one period, the whole window."""
 
+    number: NDArray[np.int64]
+    """Of each among all steps of the program, those that were skipped and those that failed too."""
     from_ns: NDArray[np.int64]
     begin_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
     thread: NDArray[np.int64]
     stepped: bool
+    seconds: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    """What `parts.timed` adds: the known fields of `Parts`, and times that only predictions use."""
 
     def __len__(self) -> int:
         return len(self.from_ns)
@@ -141,9 +145,27 @@ class Periods:
         return np.column_stack((self.begin_ns, self.end_ns))
 
     def select(self, chosen: NDArray[np.bool_]) -> Periods:
-        return Periods(
-            self.from_ns[chosen], self.begin_ns[chosen], self.end_ns[chosen], self.thread[chosen], self.stepped
-        )
+        columns = {name: getattr(self, name)[chosen] for name in ("number", "from_ns", "begin_ns", "end_ns", "thread")}
+        return replace(self, **columns, seconds={name: column[chosen] for name, column in self.seconds.items()})
+
+    def mean_s(self, name: str) -> float:
+        """The mean of these seconds; 0 if they are not known."""
+        return float(self.seconds[name].mean()) if name in self.seconds else 0.0
+
+    def mean(self) -> Parts:
+        """The mean period. The means of the parts sum to it, and medians would not."""
+        return Parts(**{**_NO_PARTS, **{name: self.mean_s(name) for name in self._known}})
+
+    def each(self) -> list[Parts]:
+        rows = zip(*(self.seconds[name].tolist() for name in self._known), strict=True)
+        return [Parts(**{**_NO_PARTS, **dict(zip(self._known, row, strict=True))}) for row in rows]
+
+    @property
+    def _known(self) -> list[str]:
+        return [name for name in _NO_PARTS if name in self.seconds]
+
+
+_NO_PARTS: dict[str, Any] = dict.fromkeys(Parts.__struct_fields__)
 
 
 @dataclass(frozen=True)
@@ -215,14 +237,14 @@ def device_records(window: Window, capture: Capture) -> DeviceRecords:
 
 def periods_of(window: Window) -> Periods:
     """The steps that ended in the window and did not fail."""
-    steps = [step for step in window.steps if step.closed and step.failed is None]
-    if not steps:
-        whole = np.array([window.begin_ns], np.int64)
-        end = np.array([max(window.begin_ns, window.end_ns)], np.int64)
-        return Periods(whole, whole, end, np.zeros(1, np.int64), stepped=False)
-    columns = np.array([(step.from_ns, step.begin_ns, step.end_ns, step.thread) for step in steps], np.int64).T
-    begin = np.maximum(columns[1], columns[0])
-    return Periods(columns[0], begin, np.maximum(columns[2], begin), columns[3], stepped=True)
+    rows = [
+        (number, step.from_ns, step.begin_ns, step.end_ns, step.thread)
+        for number, step in enumerate(window.steps, start=window.skipped + 1)
+        if step.closed and step.failed is None
+    ]
+    columns = np.array(rows or [(0, window.begin_ns, window.begin_ns, window.end_ns, 0)], np.int64).T
+    begin = np.maximum(columns[2], columns[1])
+    return Periods(columns[0], columns[1], begin, np.maximum(columns[3], begin), columns[4], stepped=bool(rows))
 
 
 def in_periods(records: DeviceRecords, periods: Periods) -> NDArray[np.bool_]:

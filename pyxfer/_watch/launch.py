@@ -67,12 +67,12 @@ def prepare(
         if spec is None:
             raise UsageError(f"There is no module {program!r} to run: check its name.")
         if in_main is not None:
-            compile_main_with(in_main, program if spec.submodule_search_locations is None else f"{program}.{MAIN}")
+            compile_main_with(in_main)
         return partial(run_module, program)
     if program and pkgutil.get_importer(program) is not None:  # a folder or an archive with a __main__.py
         sys.path[0] = os.path.abspath(program)
         if in_main is not None:
-            compile_main_with(in_main, MAIN)
+            compile_main_with(in_main)
         return partial(run_module, MAIN, alter_argv=False)
     path = os.path.join(os.getcwd(), program)
     sys.path[0] = os.path.dirname(os.path.realpath(program))

@@ -143,8 +143,8 @@ _LONGEST_NAME = 200
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class _OpenMarks(list["Mark | tuple[Mark, int]"]):
-    """The marks that one thread is inside of, the innermost last; with the time if a window was open then."""
+class _OpenMarks(list["tuple[Mark, int]"]):
+    """The marks that one thread is inside of, the innermost last, with the time if a window was open, otherwise 0."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,8 +179,8 @@ class RangeRecorder:
         global _recorder  # noqa: PLW0603
         _recorder = None
         for thread in list(_open_marks):
-            for entry in list(thread):
-                self.add(*_name_and_begin(entry), end_ns, thread.thread)
+            for entered, begin_ns in list(thread):
+                self.add(entered.name, begin_ns, end_ns, thread.thread)
         return tuple(
             Range(name[:_LONGEST_NAME], max(from_ns, self.begin_ns), min(to_ns, end_ns), thread)
             for name, from_ns, to_ns, thread in self._ended
@@ -217,18 +217,14 @@ class Mark:
         self.name = name
 
     def __enter__(self) -> Mark:
-        _local.open.append(self if _recorder is None else (self, perf_counter_ns()))
+        _local.open.append((self, 0 if _recorder is None else perf_counter_ns()))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        stack = _local.open
-        if _recorder is None and stack and stack[-1] is self:
-            stack.pop()
-            return
-        end_ns, recorder = perf_counter_ns(), _recorder
-        entry = stack.pop() if stack and _mark_of(stack[-1]) is self else _remove(self)
+        stack, recorder = _local.open, _recorder
+        entry = stack.pop() if stack and stack[-1][0] is self else _remove(self)
         if recorder is not None and entry is not None:
-            recorder.add(*_name_and_begin(entry), end_ns, stack.thread)
+            recorder.add(self.name, entry[1], perf_counter_ns(), stack.thread)
 
     def __call__(self, function: Function) -> Function:
         """Decorate a function, a coroutine function or a generator function, so that each of its calls is marked.
@@ -271,20 +267,11 @@ class Mark:
         return called
 
 
-def _name_and_begin(entry: Mark | tuple[Mark, int]) -> tuple[str, int]:
-    """The beginning is 0 if the mark was entered before the window."""
-    return (entry.name, 0) if isinstance(entry, Mark) else (entry[0].name, entry[1])
-
-
-def _mark_of(entry: Mark | tuple[Mark, int]) -> Mark:
-    return entry if isinstance(entry, Mark) else entry[0]
-
-
-def _remove(mark: Mark) -> Mark | tuple[Mark, int] | None:
+def _remove(mark: Mark) -> tuple[Mark, int] | None:
     """Remove a mark that is not the innermost one, as in interleaved generators, or that another thread has entered."""
     for stack in (_local.open, *_open_marks):
         for index in range(len(stack) - 1, -1, -1):
-            if index < len(stack) and _mark_of(stack[index]) is mark:
+            if index < len(stack) and stack[index][0] is mark:
                 return stack.pop(index)
     return None
 

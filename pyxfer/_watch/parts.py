@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyxfer._document.watches import Parts, SlowSteps, StepPartName
 from pyxfer._measure import stats
 from pyxfer._trace.records import CopyKind, MemoryKind, intervals
 from pyxfer._watch.device_records import Cover, is_allocation, is_blocking_copy, is_wait, stream_keys
@@ -41,25 +39,15 @@ MAX_SHARE = 0.15
 more step in the window could decide whether every fourth step is slow, for example where gradients are accumulated."""
 MIN_OF_KERNELS = 0.1
 """A stream with a smaller share of the kernels' time is one for copies."""
-_MOSTLY = 0.5
 
 
-@dataclass(frozen=True)
-class Timed:
-    periods: Periods
-    columns: Columns
-
-    def select(self, chosen: NDArray[np.bool_]) -> Timed:
-        return Timed(self.periods.select(chosen), self.columns.select(chosen))
-
-
-def find_slow(timed: Timed) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def find_slow(periods: Periods) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Masks of the slow steps, and of those with which their thread warms up; the others are beyond its fence."""
-    slow, first = np.zeros((2, len(timed.periods)), np.bool_)
-    if timed.periods.stepped:
-        for thread in np.unique(timed.periods.thread):
-            own = np.flatnonzero(timed.periods.thread == thread)
-            seconds = timed.columns.period[own] / 1e9
+    slow, first = np.zeros((2, len(periods)), np.bool_)
+    if periods.stepped:
+        for thread in np.unique(periods.thread):
+            own = np.flatnonzero(periods.thread == thread)
+            seconds = periods.seconds["period_s"][own]
             first[own] = warming_up(seconds)
             rest = own[~first[own]]
             if len(rest) >= MIN_STEPS:
@@ -83,30 +71,6 @@ def warming_up(seconds: NDArray[np.float64]) -> NDArray[np.bool_]:
     return warm
 
 
-def slow_steps(timed: Timed, slow: NDArray[np.bool_]) -> SlowSteps | None:
-    """How much longer the slow steps took than usual steps of their own thread; None without slow steps."""
-    if not slow.any():
-        return None
-    columns, thread = timed.columns, timed.periods.thread
-    more_ns = 0.0
-    more: dict[StepPartName, float] = {}
-    for number in np.unique(thread[slow]):
-        own = thread == number
-        took, usual = columns.select(slow & own), columns.select(~slow & own)
-        count = len(took.period)
-        more_ns += int(took.period.sum()) - count * int(usual.period.sum()) / len(usual.period)
-        before = dict(usual.mean().named())
-        for name, seconds in took.mean().named():
-            more[name] = more.get(name, 0.0) + count * (seconds - before[name])
-    return SlowSteps(
-        count=int(slow.sum()),
-        longest_s=int(np.max(columns.period[slow])) / 1e9,
-        more_s=more_ns / 1e9,
-        share=more_ns / int(columns.period.sum()),
-        mostly=main_part(more, more_ns / 1e9),
-    )
-
-
 def _far_out(seconds: NDArray[np.float64]) -> NDArray[np.bool_]:
     """A mask of one thread's steps beyond the fence; empty if there are too many of them."""
     summary = stats.summarise(seconds.tolist())
@@ -114,100 +78,54 @@ def _far_out(seconds: NDArray[np.float64]) -> NDArray[np.bool_]:
     return beyond & (int(beyond.sum()) / len(beyond) <= MAX_SHARE)
 
 
-def main_part(more: Mapping[StepPartName, float], more_s: float) -> StepPartName | None:
-    """The part with more than half of the difference; None if there is none, or if a period has only one part."""
-    most = max(more, key=lambda name: more[name])
-    return most if len(more) > 1 and more[most] > _MOSTLY * more_s else None
+def timed(periods: Periods, records: DeviceRecords | None) -> Periods:
+    """The periods with their parts by the device's records. Without records only input and host are known."""
+    ns = _by_clock(periods) if records is None else _by_records(periods, records)
+    if not periods.begun:
+        del ns["input_s"]
+    return replace(periods, seconds={name: column / 1e9 for name, column in ns.items()})
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Nanoseconds of each period and of its parts. Without records the columns of the device are None."""
-
-    period: Column
-    host: Column
-    kernels: Column | None = None
-    h2d: Column | None = None
-    d2h: Column | None = None
-    other_copies: Column | None = None
-    input: Column | None = None
-    idle: Column | None = None
-    hidden_h2d: Column | None = None
-    hidden_d2h: Column | None = None
-    waiting: Column | None = None
-    """Time of the step's thread in calls that wait for the device, whether or not the device works."""
-    staging: Column | None = None
-    """The part of idle and host in which the step's thread is in calls that send pageable memory."""
-    allocating: Column | None = None
-    """The part of input, idle and host in which the step's thread requests or returns memory."""
-    pageable_h2d: Column | None = None
-    pageable_d2h: Column | None = None
-    behind_kernels: Column | None = None
-    """The part of h2d and d2h in which page-locked memory is copied on a stream that kernels run on."""
-
-    def select(self, chosen: NDArray[np.bool_]) -> Columns:
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        selected: dict[str, Any] = {name: None if it is None else it[chosen] for name, it in columns.items()}
-        return Columns(**selected)
-
-    def row(self, place: int) -> Parts:
-        return self._parts(lambda column: int(column[place]) / 1e9)
-
-    def mean(self) -> Parts:
-        """The mean period. The means of the parts sum to it, and medians would not."""
-        return self._parts(mean_s)
-
-    def _parts(self, seconds: Callable[[Column], float]) -> Parts:
-        columns: dict[str, Any] = {name: getattr(self, name.removesuffix("_s")) for name in Parts.__struct_fields__}
-        parts: dict[str, Any] = {name: None if it is None else seconds(it) for name, it in columns.items()}
-        return Parts(**parts)
+def _by_clock(periods: Periods) -> dict[str, Column]:
+    begin_ns = periods.begin_ns
+    period = periods.end_ns - periods.from_ns
+    return {"period_s": period, "input_s": begin_ns - periods.from_ns, "host_s": periods.end_ns - begin_ns}
 
 
-def mean_s(column: NDArray[np.int64] | None) -> float:
-    """The mean in seconds; 0 for a column that is missing or empty."""
-    return 0.0 if column is None or not len(column) else float(column.sum()) / len(column) / 1e9
-
-
-def columns_by_clock(periods: Periods) -> Columns:
-    between = periods.begin_ns - periods.from_ns
-    return Columns(
-        period=periods.end_ns - periods.from_ns,
-        input=between if periods.begun else None,
-        host=periods.end_ns - periods.begin_ns,
-    )
-
-
-def columns_by_records(periods: Periods, records: DeviceRecords) -> Columns:
-    """The parts by the device's records: differences of covers, each of which contains one more kind of work."""
+def _by_records(periods: Periods, records: DeviceRecords) -> dict[str, Column]:
+    """The parts are differences of covers, each of which contains one more kind of work."""
     begin_ns, end_ns = periods.from_ns, periods.end_ns
     h2d, d2h = (intervals(records.copies[records.copies_of(kind)]) for kind in (CopyKind.H2D, CopyKind.D2H))
     computing, busy = Cover(records.computing), records.busy
     received = Cover(records.computing, h2d)
     layers = (computing, received, Cover(received.united, d2h), busy)
     covered = [layer.within(begin_ns, end_ns) for layer in layers]
-    between = periods.begin_ns - begin_ns - busy.within(begin_ns, periods.begin_ns)
     inside = end_ns - periods.begin_ns - busy.within(periods.begin_ns, end_ns)
     waits, pageable = records.calls[_waits(records)], MemoryKind.PAGEABLE
     staging = records.calls[records.calls_that_copy(CopyKind.H2D, pageable)]
     idle = _time_in(waits, busy, periods, periods.begin_ns)
-    return Columns(
-        period=end_ns - begin_ns,
-        kernels=covered[0],
-        h2d=covered[1] - covered[0],
-        d2h=covered[2] - covered[1],
-        other_copies=covered[3] - covered[2],
-        input=between if periods.begun else None,
-        idle=idle,
-        host=inside - idle,
-        hidden_h2d=_hidden(computing, h2d, periods),
-        hidden_d2h=_hidden(computing, d2h, periods),
-        waiting=_time_in(waits, Cover(), periods, begin_ns),
-        staging=_time_in(staging, busy, periods, periods.begin_ns),
-        allocating=_time_in(records.calls[records.calls_named(is_allocation)], busy, periods, begin_ns),
-        pageable_h2d=_exposed(records, records.copies_of(CopyKind.H2D, pageable), computing, periods),
-        pageable_d2h=_exposed(records, records.copies_of(CopyKind.D2H, pageable), received, periods),
-        behind_kernels=_exposed(records, _behind_kernels(records), computing, periods),
-    )
+    return {
+        "period_s": end_ns - begin_ns,
+        "kernels_s": covered[0],
+        "h2d_s": covered[1] - covered[0],
+        "d2h_s": covered[2] - covered[1],
+        "other_copies_s": covered[3] - covered[2],
+        "input_s": periods.begin_ns - begin_ns - busy.within(begin_ns, periods.begin_ns),
+        "idle_s": idle,
+        "host_s": inside - idle,
+        "hidden_h2d_s": _hidden(computing, h2d, periods),
+        "hidden_d2h_s": _hidden(computing, d2h, periods),
+        # In calls of the step's thread that wait for the device, whether or not the device works.
+        "waiting_s": _time_in(waits, Cover(), periods, begin_ns),
+        # The part of idle and host in which the step's thread is in calls that send pageable memory.
+        "staging_s": _time_in(staging, busy, periods, periods.begin_ns),
+        # The part of input, idle and host in which the step's thread requests or returns memory.
+        "allocating_s": _time_in(records.calls[records.calls_named(is_allocation)], busy, periods, begin_ns),
+        "pageable_h2d_s": _exposed(records, records.copies_of(CopyKind.H2D, pageable), computing, periods),
+        "pageable_d2h_s": _exposed(records, records.copies_of(CopyKind.D2H, pageable), received, periods),
+        # The part of h2d and d2h in which page-locked memory is copied on a stream that kernels run on.
+        "behind_kernels_s": _exposed(records, _behind_kernels(records), computing, periods),
+    }
 
 
 def _time_in(calls: NDArray[Any], besides: Cover, periods: Periods, since_ns: Column) -> Column:

@@ -111,11 +111,6 @@ def _with_lines_of_similar(line: Column, alike: Column) -> Column:
     return np.where(seen, line, only)
 
 
-def allocation_calls(records: DeviceRecords, periods: Periods) -> int:
-    inside = Cover(periods.inside).holds(records.calls["start_ns"])
-    return int((records.calls_named(is_allocation) & inside).sum()) if periods.stepped else 0
-
-
 def fetched_bytes(records: DeviceRecords) -> NDArray[np.float64]:
     """For each call the bytes that it copied from the device, or -1 if it copied none."""
     fetched = np.full(len(records.calls), -1.0)

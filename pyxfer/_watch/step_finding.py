@@ -9,6 +9,7 @@ import ast
 import functools
 import importlib.util
 import inspect
+import runpy
 import sys
 import threading
 import types
@@ -173,6 +174,10 @@ def _hook_jax(found: FoundSteps, module: ModuleType) -> None:
     vars(module)["jit"] = functools.wraps(jit)(lambda *arguments, **named: counted(jit(*arguments, **named)))
 
 
+def _passed_on(function: Callable[..., Any]) -> Any:
+    return lambda counted, *words: function(counted._pyxfer_object, *words)
+
+
 class CountedCallable:
     """A callable object whose calls go through `call`. For everything else it stands for that object."""
 
@@ -204,17 +209,10 @@ class CountedCallable:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pyxfer_object, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._pyxfer_object, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        delattr(self._pyxfer_object, name)
-
-    def __dir__(self) -> list[str]:
-        return dir(self._pyxfer_object)
-
-    def __repr__(self) -> str:
-        return repr(self._pyxfer_object)
+    __setattr__ = _passed_on(setattr)
+    __delattr__ = _passed_on(delattr)
+    __dir__ = _passed_on(dir)
+    __repr__ = _passed_on(repr)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self._pyxfer_object.__reduce_ex__(protocol)
@@ -358,7 +356,7 @@ def _on_import(hooks: Mapping[str, Hook]) -> Callable[[], None]:
         if hook is not None:
             _call_hook(hook, module)
 
-    finder = _Finder(waiting, lambda spec, loader: _HookingLoader(loader, loaded))
+    finder = _Finder(waiting, loaded)
     for name, hook in hooks.items():
         if name in sys.modules:
             _call_hook(hook, sys.modules[name])
@@ -372,23 +370,28 @@ def _call_hook(hook: Hook, module: ModuleType) -> None:
         hook(module)
 
 
-def compile_main_with(named: NamedFunction, name: str) -> None:
-    """Have runpy execute the main module of this name as `named.compiled_main` compiles it."""
+def compile_main_with(named: NamedFunction) -> None:
+    """Have runpy execute the next module, which is the main one, as `named.compiled_main` compiles it."""
+    names = vars(runpy)
+    run_code = names["_run_code"]  # what `python -m` itself calls with the code of a module, folder or archive
 
-    def wrap(spec: ModuleSpec, loader: Any) -> Loader:
-        finder.stop_waiting()
-        return _MainLoader(spec, loader, named) if hasattr(loader, "get_source") else loader
+    def run_compiled(code: CodeType, variables: dict[str, Any], init: object, name: str, spec: ModuleSpec) -> Any:
+        names["_run_code"] = run_code
+        loader: Any = spec.loader
+        source = loader.get_source(spec.name) if hasattr(loader, "get_source") else None
+        with suppress(UsageError):  # the report says that there is no such function
+            code = code if source is None else named.compiled_main(source, code.co_filename)
+        return run_code(code, variables, init, name, spec)
 
-    finder = _Finder({name}, wrap)
-    sys.meta_path.insert(0, finder)
+    names["_run_code"] = run_compiled
 
 
 class _Finder(MetaPathFinder):
-    """Has `wrap` replace the loaders of some modules, and leaves finding them to the other finders."""
+    """Has `on_loaded` called with some modules when they are loaded, and leaves finding them to the other finders."""
 
-    def __init__(self, names: Container[str], wrap: Callable[[ModuleSpec, Loader], Loader]) -> None:
+    def __init__(self, names: Container[str], on_loaded: Hook) -> None:
         self._names = names
-        self._wrap = wrap
+        self._on_loaded = on_loaded
         self._finding = ""
 
     def find_spec(
@@ -402,7 +405,7 @@ class _Finder(MetaPathFinder):
         finally:
             self._finding = ""
         if spec is not None and spec.loader is not None:
-            spec.loader = self._wrap(spec, spec.loader)
+            spec.loader = _HookingLoader(spec.loader, self._on_loaded)
         return spec
 
     def stop_waiting(self) -> None:
@@ -427,22 +430,3 @@ class _HookingLoader(Loader):
         module.__loader__ = self._loader
         self._loader.exec_module(module)
         self._on_loaded(module)
-
-
-class _MainLoader(Loader):
-    def __init__(self, spec: ModuleSpec, loader: Any, named: NamedFunction) -> None:
-        self._spec = spec
-        self._loader = loader
-        self._named = named
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def get_code(self, name: str) -> CodeType | None:
-        """Called by runpy, which then uses the module's own loader for everything else."""
-        self._spec.loader = self._loader
-        code: CodeType | None = self._loader.get_code(name)
-        source = self._loader.get_source(name)
-        with suppress(UsageError):  # the report says that there is no such function
-            return code if source is None or code is None else self._named.compiled_main(source, code.co_filename)
-        return code

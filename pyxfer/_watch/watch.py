@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from pyxfer._document.machines import Fact, Remark
 from pyxfer._document.printing import ShortRepr
 from pyxfer._document.runs import Run
+from pyxfer._document.watches import CeilingSource
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
-from pyxfer._watch.ceilings import Ceilings, ceilings_of, measure_ceilings, remarks_on_saved, sizes_of_copies
+from pyxfer._watch.ceilings import measure_ceilings, remarks_on_saved, source_of
 from pyxfer._watch.launch import SignalSwitch, numbered, print_message
 from pyxfer._watch.options import DEFAULT_CAPACITY, MEASURED, Target, WatchOptions, checked_ceilings, make_options
 from pyxfer._watch.session import WANTED_ENDINGS, Session
@@ -31,22 +32,19 @@ def make_document(window: Window, target: Target, ceilings: Run | str | None, *,
     `unchanged`: the program is a script that was run by `pyxfer watch`.
     """
     # These import NumPy, which the program may not use.
-    from pyxfer._watch.analysis import Machine, analyse
+    from pyxfer._watch.analysis import analyse
+    from pyxfer._watch.copies import sizes_needed
     from pyxfer._watch.window import within_capacity
 
-    window = within_capacity(window)
-    choice, device = target.choice, target.device
-    link = read_link(choice.engine, device)
-    remarks: tuple[Remark, ...] = ()
+    window, engine, device = within_capacity(window), target.choice.engine, target.device
+    link, needed = read_link(engine, device), sizes_needed(window)
+    source, remarks = Fact[CeilingSource](reason="no ceilings were requested"), tuple[Remark, ...]()
     if isinstance(ceilings, Run):
-        found, remarks = ceilings_of(ceilings), remarks_on_saved(ceilings, device, link, sizes_of_copies(window))
-    elif ceilings is None:
-        found = Ceilings(Fact(reason="no ceilings were requested"))
-    else:
-        found, remarks = measure_ceilings(window, target)
-    machine = Machine(choice.runtime, choice.reason, device, link, read_environment(choice.engine, device))
+        source, remarks = source_of(ceilings), remarks_on_saved(ceilings, device, link, needed)
+    elif ceilings is not None:
+        source, remarks = measure_ceilings(needed, target)
     window = dataclasses.replace(window, remarks=(*window.remarks, *remarks))
-    return analyse(window, found, machine, unchanged=unchanged)
+    return analyse(window, source, target, link, read_environment(engine, device), unchanged=unchanged)
 
 
 Path = str | os.PathLike[str]

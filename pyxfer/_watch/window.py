@@ -5,12 +5,11 @@ Times are nanoseconds on the clock of `time.perf_counter_ns`, as in the records.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -19,7 +18,7 @@ from pyxfer._document.codec import to_bare_json
 from pyxfer._document.machines import Fact, Remark
 from pyxfer._document.runs import Tracing
 from pyxfer._document.watches import StepFinder
-from pyxfer._trace.records import RECORD, Capture, Clock
+from pyxfer._trace.records import RECORD, Capture
 from pyxfer._watch.marks import Range, Seen
 from pyxfer._watch.step_tracking import Step
 from pyxfer.errors import DocumentError
@@ -96,17 +95,15 @@ def save_window(window: Window, path: Path) -> None:
 
     Names that are not valid Unicode, such as those of files in another encoding, are escaped as in documents.
     """
-    capture = window.capture.value
-    rest = {name: value for name, value in vars(window).items() if name != "capture"}
-    if capture is None:
-        about: dict[str, Any] = {"reason": window.capture.reason}
-    else:
-        clock = dataclasses.astuple(capture.clock)
-        about = {"names": capture.names, "dropped": dict(capture.dropped), "clock": clock}
+    capture, records = window.capture.value, np.empty(0, RECORD)
+    nothing: Any = ()
+    if capture is not None:
+        records = capture.records
+        window = replace(window, capture=Fact(replace(capture, records=nothing)))
     partial = path.with_name(path.name + _PARTIAL)
     with partial.open("wb") as file:
-        np.save(file, np.empty(0, RECORD) if capture is None else capture.records, allow_pickle=False)
-        file.write(to_bare_json({"about": about, "rest": rest}))
+        np.save(file, records, allow_pickle=False)
+        file.write(to_bare_json(window))
     os.replace(partial, path)
 
 
@@ -114,15 +111,6 @@ def load_window(path: Path) -> Window:
     try:
         with path.open("rb") as file:
             records = np.load(file, allow_pickle=False)
-            parts = msgspec.json.decode(file.read())
-        about, rest = parts["about"], parts["rest"]
-        capture: Fact[Capture] = (
-            Fact(reason=about["reason"])
-            if "reason" in about
-            else Fact(Capture(records, tuple(about["names"]), about["dropped"], Clock(*about["clock"])))
-        )
-        hints = get_type_hints(Window)
-        fields = {name: msgspec.convert(value, hints[name], str_keys=True) for name, value in rest.items()}
-        return Window(capture=capture, **fields)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, msgspec.MsgspecError) as error:
+            return msgspec.json.decode(file.read(), type=Window, dec_hook=lambda *_: records)
+    except (OSError, ValueError, EOFError, msgspec.MsgspecError) as error:
         raise DocumentError(f"the window that the script's process has written cannot be read: {error}") from error

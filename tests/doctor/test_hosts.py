@@ -66,15 +66,12 @@ HOSTS: dict[str, Host] = {
     "healthy": Host(),
     "healthy, idle at generation 1": Host(link={"now": Fact(LinkState(1, 16))}),
     "link x8 of x16": Host("wrong link", state=GEN5_X8),
-    "link x4 of x16": Host("wrong link", state=LinkState(5, 4)),
     "slot is x8": Host("wrong slot", state=GEN5_X8, link={"system_most": Fact(GEN5_X8)}),
     "generation 4 under load": Host("wrong link", state=GEN4_X16),
-    "generation 3 under load": Host("wrong link", state=LinkState(3, 16)),
     "stuck at generation 1": Host("wrong link", state=LinkState(1, 16)),
     "board of generation 4": Host("suspicious slot", state=GEN4_X16, link={"system_most": Fact(GEN4_X16)}),
     "uplink x8 of x16": Host("wrong path", above=upper(GEN5_X8, GEN5_X16)),
     "uplink x8 by design": Host("suspicious path", above=upper(GEN5_X8, GEN5_X8)),
-    "uplink of generation 4": Host("suspicious path", above=upper(GEN4_X16, GEN4_X16)),
     "payload 128 of 256": Host(
         "suspicious payload", "suspicious ceiling, suspicious ceiling", gbps=51.8, link={"max_payload_bytes": Fact(128)}
     ),

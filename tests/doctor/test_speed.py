@@ -160,11 +160,6 @@ def test_a_figure_above_the_peak_names_the_highest_peak(
     assert f"{share} of {peak.partition(', ')[2]}" in finding.seen
 
 
-@pytest.mark.parametrize(("gbps", "points"), [(23.9, False), (24.0, True), (29.5, True), (29.6, False)])
-def test_half_of_the_lanes_are_suspected_only_if_such_a_link_fits(gbps: float, points: bool) -> None:
-    assert ("a link with 1/2 of the lanes" in of(gbps, h200_link()).why) == points
-
-
 @pytest.mark.parametrize(("low", "sure"), [(1.005, "likely"), (1.02, "certain")])
 def test_a_figure_above_the_peak_is_certain_if_its_interval_is(low: float, sure: str) -> None:
     assert h2d(copy("h2d", 1.0, rate=Fact(Rate(PEAK * 1.05, PEAK * low, PEAK * 1.06)))).sure == sure

@@ -8,15 +8,13 @@ import msgspec
 import pytest
 from pages import line_with, printed
 from rich.cells import cell_len
-from samples import make_device
-from watch.windows import MACHINE, MIB, Flat, Script, analysed, make_window, mark, steps_at
+from watch.windows import HOST, MIB, Script, analysed, flat, make_window, mark, steps_at
 from watch_samples import make_unseen, make_watched
 
 from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.watches import CeilingSource, LineUse, StepFinder, Watched
 from pyxfer._report.watch import print_watch
 from pyxfer._trace.records import CopyKind
-from pyxfer._watch.analysis import Machine, analyse
 from pyxfer.errors import UsageError
 
 
@@ -44,8 +42,7 @@ def test_many_calls_a_step_are_a_plain_number() -> None:
 
 
 def on_host(script: Script, *remarks: Remark) -> Watched:
-    machine = Machine("host", "", make_device(runtime="host"), MACHINE.link, MACHINE.environment)
-    return analyse(make_window(script, 100, remarks=remarks), Flat(50.0), machine)
+    return analysed(make_window(script, 100, remarks=remarks), target=HOST)
 
 
 @pytest.mark.parametrize("columns", [0, -5, 80.0, "80", True])
@@ -80,7 +77,7 @@ def test_long_and_wide_names_are_cut_by_their_width(name: str) -> None:
 def test_pageable_copies_without_a_gain_promise_none() -> None:
     script = Script()
     script.copy(CopyKind.H2D, 0, 100, nbytes=4 * MIB, pageable=True)
-    line = line_with(page_of(analysed(make_window(script, 100, steps_at((0, 0, 100))), Flat(5.0))), "(1 x)")
+    line = line_with(page_of(analysed(make_window(script, 100, steps_at((0, 0, 100))), flat(5.0))), "(1 x)")
     assert "less" not in line
     assert "a step" not in line
 
@@ -129,7 +126,7 @@ def test_a_single_slow_step_is_in_the_singular() -> None:
         script.kernel(time + 100, end)
         spans.append((time, time + 50, end))
         time = end
-    assert line_with(page_of(analysed(make_window(script, time, steps_at(*spans)), Flat(50.0))), "is slow: ") == (
+    assert line_with(page_of(analysed(make_window(script, time, steps_at(*spans)), flat(50.0))), "is slow: ") == (
         "-  1 of 10 steps is slow: 4.00 ms more than a usual one, 28.6 % of the time of all steps, most of it kernels "
         "and sets; the longest took 5.00 ms"
     )

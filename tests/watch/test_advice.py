@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import make_environment
-from watch.windows import D2H, H2D, MACHINE, MIB, Flat, Script, activity_of, analysed, make_window, steps_at
+from watch.windows import D2H, H2D, MIB, Script, activity_of, analysed, flat, make_window, steps_at
 
-import pyxfer
 from pyxfer._document.watches import Advice, StepFinder, Watched
 from pyxfer._trace.records import CopyKind
-from pyxfer._watch.analysis import Machine, analyse
 from pyxfer._watch.framework_calls import CALLS, calls_of, framework_in_use
 
 SENT = 10_000_000
@@ -37,12 +33,12 @@ def training(made: float, sent: float, computed: float, pageable: bool = True, t
 
 
 def advice_for(
-    script: Script, length: float, made: float | None = None, gbps: float | None = 50.0, machine: Machine = MACHINE
+    script: Script, length: float, made: float | None = None, gbps: float | None = 50.0, cpus: int | None = None
 ) -> dict[str, Advice]:
     """By code; with `made`, for a loop of four steps whose inputs take this long."""
     step = length / 4
     spans = [(step * turn, step * turn + made, step * (turn + 1)) for turn in range(4)] if made is not None else []
-    watched = analyse(make_window(script, length, steps_at(*spans)), Flat(gbps), machine)
+    watched = analysed(make_window(script, length, steps_at(*spans)), flat(gbps), cpus=cpus)
     return {row.code: row for row in watched.advice}
 
 
@@ -67,8 +63,7 @@ def test_a_slow_input_is_shared_by_as_many_processes_as_needed() -> None:
 @pytest.mark.parametrize(("cpus", "makers"), [(16, 15), (2, 1), (1, 1)])
 def test_a_slow_input_is_shared_by_at_most_the_spare_processors(cpus: int, makers: int) -> None:
     script, length = training(made=60_000, sent=1000, computed=500)
-    machine = replace(MACHINE, environment=make_environment(cpus_usable=cpus))
-    found = advice_for(script, length, made=60_000, machine=machine)["pin-and-prefetch"]
+    found = advice_for(script, length, made=60_000, cpus=cpus)["pin-and-prefetch"]
     assert found.predicted_s == pytest.approx(60_000e-6 / makers)
     assert ("processes" in found.text) == (makers > 1)
 
@@ -267,7 +262,7 @@ def watch(loop: Loop, framework: str = "", gbps: float | None = 50.0) -> Watched
             time += loop.fetched
         spans.append((since, begin, time))
     window = make_window(script, time, steps_at(*spans), framework=framework)
-    return analysed(window, Flat(gbps))
+    return analysed(window, flat(gbps))
 
 
 def advised(loop: Loop, framework: str = "", gbps: float | None = 50.0) -> set[str]:
@@ -364,87 +359,16 @@ def test_a_gain_is_at_most_the_time_of_what_the_advice_removes(loop: Loop, frame
 
 
 # What the texts name, and where it is documented.
-DOCUMENTED = {
-    "torch.utils.data.DataLoader": "https://docs.pytorch.org/docs/stable/data.html",
-    "torch.cuda.Stream": "https://docs.pytorch.org/docs/stable/generated/torch.cuda.Stream.html",
-    "torch.empty": "https://docs.pytorch.org/docs/stable/generated/torch.empty.html",
-    "tf.data.experimental.prefetch_to_device": (
-        "https://www.tensorflow.org/api_docs/python/tf/data/experimental/prefetch_to_device"
-    ),
-    "tf.data.Dataset": "https://www.tensorflow.org/api_docs/python/tf/data/Dataset",
-    "jax.device_put": "https://docs.jax.dev/en/latest/_autosummary/jax.device_put.html",
-    "jax.device_get": "https://docs.jax.dev/en/latest/_autosummary/jax.device_get.html",
-    "jax.block_until_ready": "https://docs.jax.dev/en/latest/_autosummary/jax.block_until_ready.html",
-    "cupy.cuda.Stream": "https://docs.cupy.dev/en/stable/reference/generated/cupy.cuda.Stream.html",
-    "cupyx.empty_pinned": "https://docs.cupy.dev/en/stable/reference/generated/cupyx.empty_pinned.html",
-    "keras.utils.PyDataset": "https://keras.io/api/utils/python_utils/",
-}
-METHODS = {
-    "torch": {"tensor.to", "tensor.pin_memory", "tensor.item", "tensor.cpu", "tensor.detach"},
-    "tensorflow": {"tensor.numpy"},
-    "cupy": {"ndarray.set", "ndarray.get"},
-    "keras-tensorflow": {"model.compile"},
-    "keras-jax": {"model.compile"},
-}
-OWNERS = {
-    "torch": {"torch"},
-    "tensorflow": {"tf"},
-    "jax": {"jax"},
-    "cupy": {"cupy", "cupyx"},
-    "keras-tensorflow": {"tf", "keras"},
-    "keras-torch": {"torch", "keras"},
-    "keras-jax": {"jax", "keras"},
-}
-_NAME = re.compile(r"\b(?:torch|tf|jax|cupyx?|keras|pyxfer|tensor|ndarray|model)(?:\.[a-z_A-Z]\w*)+")
+_NAME = re.compile(r"\b(?:torch|tf|jax|cupyx?|keras|pyxfer)(?:\.[a-z_A-Z]\w*)+")
+NAMED = {name for calls in CALLS.values() for name in _NAME.findall(repr(calls))}
 
 
-@pytest.mark.parametrize("framework", sorted(CALLS))
-def test_every_named_call_exists_in_the_framework_in_use(framework: str) -> None:
-    calls = CALLS[framework]
-    values = [getattr(calls, part.name) for part in fields(calls)]
-    texts = [text for value in values for text in (value.values() if isinstance(value, Mapping) else [str(value)])]
-    for name in (name for text in texts for name in _NAME.findall(text)):
-        owner = name.partition(".")[0]
-        if owner == "pyxfer":
-            assert hasattr(pyxfer, name.split(".")[1])
-        elif owner in ("tensor", "ndarray", "model"):
-            assert name in METHODS[framework]
-        else:
-            assert owner in OWNERS.get(framework, set())
-            assert name in DOCUMENTED
-
-
-@pytest.mark.parametrize("name", sorted(DOCUMENTED))
+@pytest.mark.parametrize("name", sorted(NAMED))
 def test_a_named_call_can_be_imported_where_its_framework_is_installed(name: str) -> None:
     owner, *path = name.split(".")
     found: Any = pytest.importorskip({"tf": "tensorflow"}.get(owner, owner))
     for part in path:
         found = getattr(found, part)
-
-
-@pytest.mark.parametrize(
-    ("framework", "code", "call"),
-    [
-        ("", "pin-and-prefetch", "pyxfer.prefetch"),
-        ("torch", "pin-and-prefetch", "torch.utils.data.DataLoader(..., num_workers=1, pin_memory=True)"),
-        ("tensorflow", "pin-and-prefetch", "pyxfer.prefetch(batches, to='tensorflow')"),
-        ("jax", "pin-and-prefetch", "pyxfer.prefetch(batches, to='jax')"),
-        ("cupy", "pin-and-prefetch", "pyxfer.prefetch(batches, to='cupy')"),
-        ("keras-tensorflow", "prefetch", "tf.data.experimental.prefetch_to_device"),
-        ("keras-torch", "pin-and-prefetch", "torch.utils.data.DataLoader"),
-        ("keras-jax", "prefetch", "keras.utils.PyDataset"),
-    ],
-)
-def test_the_advice_for_pageable_input_names_a_call_of_the_framework(framework: str, code: str, call: str) -> None:
-    assert call in {row.code: row for row in watch(SENDING, framework).advice}[code].text
-
-
-@pytest.mark.parametrize("framework", [name for name in CALLS if name.startswith("keras-")])
-def test_nothing_can_be_pinned_in_keras_fit(framework: str) -> None:
-    texts = {row.code: row.text for row in watch(replace(SENDING, fetched=SLOW_SEND), framework).advice}
-    assert texts
-    assert not any("pyxfer.pin" in text or "pyxfer.upload" in text for text in texts.values())
-    assert "pin" not in texts
 
 
 @pytest.mark.parametrize(
@@ -462,15 +386,16 @@ def test_a_second_stream_is_advised_where_the_framework_can_make_one(framework: 
 
 
 @pytest.mark.parametrize(
-    ("framework", "seconds"),
+    ("framework", "code", "seconds"),
     [
-        ("keras-tensorflow", SLOW_SEND * 1e-6),  # it stays pageable
-        ("keras-torch", 3_000e-6 + LARGE / 50e9),  # it is copied when its step begins
-        ("keras-jax", 3_000e-6 + SLOW_SEND * 1e-6),
+        ("keras-tensorflow", "prefetch", SLOW_SEND * 1e-6),  # it stays pageable
+        ("keras-torch", "pin-and-prefetch", 3_000e-6 + LARGE / 50e9),  # it is copied when its step begins
+        ("keras-jax", "prefetch", 3_000e-6 + SLOW_SEND * 1e-6),
     ],
 )
-def test_input_is_predicted_as_the_framework_sends_it(framework: str, seconds: float) -> None:
-    (row,) = [row for row in watch(SENDING, framework).advice if "prefetch" in row.code]
+def test_input_is_predicted_as_the_framework_sends_it(framework: str, code: str, seconds: float) -> None:
+    (row,) = watch(SENDING, framework).advice  # and nothing can be pinned in its fit
+    assert row.code == code
     assert row.predicted_s == pytest.approx(seconds)
 
 

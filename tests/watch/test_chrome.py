@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from perfetto_engine import Perfetto, Trace
-from watch.windows import D2H, H2D, LOADER, MAIN, MIB, NO_TRACE, ZERO_NS, Script, make_window, mark, steps_at
+from watch.windows import D2H, H2D, LOADER, MAIN, MIB, NO_TRACE, Script, make_window, mark, steps_at
 
 from pyxfer._watch.chrome import lanes, write_chrome_trace, write_events
 from pyxfer._watch.window import Window
@@ -155,13 +155,6 @@ def test_a_trace_that_cannot_be_written_is_a_usage_error_and_leaves_no_file(tmp_
     with pytest.raises(UsageError, match=r"no/trace.json' cannot be written .*: make the folder first"):
         write_chrome_trace(make_window(Script(), 100), tmp_path / "no" / "trace.json")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_times_count_from_the_beginning_of_the_window() -> None:
-    script = Script().kernel(10, 20)
-    events = json.loads(text_of(make_window(script, 100)))["traceEvents"]
-    assert [event["ts"] for event in events if event["ph"] == "X"] == [10.0]
-    assert str(ZERO_NS // 1000) not in text_of(make_window(script, 100)).decode()
 
 
 Spans = list[tuple[int, int]]

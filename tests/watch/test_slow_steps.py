@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from watch.windows import H2D, LOADER, MACHINE, Flat, Script, activity_of, analysed, make_window, steps_at
+from watch.windows import H2D, LOADER, Script, activity_of, analysed, flat, make_window, steps_at
 
 from pyxfer._document import codec
 from pyxfer._document.machines import Remark
 from pyxfer._document.watches import FIRST_STEPS, Advice, Parts, SlowSteps, Watched
-from pyxfer._watch.analysis import analyse
 from pyxfer._watch.parts import warming_up
 from pyxfer._watch.step_tracking import Step
 
@@ -40,7 +39,7 @@ def loop(
         script.call("cudaStreamSynchronize", begin + SENT, end)
         spans.append((time, begin, end + (logged or {}).get(turn, 0)))
         time = spans[-1][-1]
-    return analysed(make_window(script if recorded else None, time, steps_at(*spans)), Flat(50.0))
+    return analysed(make_window(script if recorded else None, time, steps_at(*spans)), flat(50.0))
 
 
 def one_by_one(*lengths: float, **given: int) -> tuple[Step, ...]:
@@ -119,14 +118,6 @@ def test_a_few_steps_beyond_many_others_are_slow(usual: list[int], slow: list[in
     assert slow_of(taking(*slow)).count == count
 
 
-@settings(deadline=None)
-@given(st.permutations(range(40)))
-def test_five_stalls_in_forty_steps_are_slow_in_any_position(order: list[int]) -> None:
-    stalled = sorted(order[:5])
-    watched = taking(*(30_000 if step in stalled else 5_000 + step for step in range(40)))
-    assert [step.number - 1 for step in watched.steps.each if step.slow] == stalled
-
-
 def test_steps_are_not_slow_if_only_those_of_another_thread_are_shorter() -> None:
     assert taking_in_two([5_000] * 40, [100_000] * 2).steps.slow is None
     assert taking_in_two([5_000] * 40, [30_000] * 6).steps.slow is None
@@ -169,7 +160,6 @@ def test_at_most_three_of_twenty_steps_are_slow_and_they_are_the_longest(lengths
     ("lengths", "left_out"),
     [
         ([3_630, 320, 300], [1]),
-        ([3_630, 320], [1]),
         ([2_010, 1_000], [1]),
         ([2_000, 1_000], []),
         ([1_000], []),
@@ -180,12 +170,10 @@ def test_at_most_three_of_twenty_steps_are_slow_and_they_are_the_longest(lengths
         ([5_000, 30_000, 5_000], []),  # perhaps every second one
         ([3_000, 2_900, 2_800, 300, 310, 320], [1, 2, 3]),
         ([3_000] * 4 + [300] * 4, []),  # a phase of the program
-        ([9_000, *[1_000] * 19], [1]),
         ([2_100, *[1_000] * 999], [1]),
         ([9_000, 1_000, 1_000, 8_000, 1_000], []),  # it comes again
         ([9_000, 1_000, 1_000, 7_000, 1_000], [1]),
         ([30_000, 5_000, 5_000, 5_000] * 2, []),
-        ([1_000, 1_100, 1_200, 1_000], []),
     ],
 )
 def test_first_steps_of_twice_the_others_are_left_out_at_any_count(lengths: list[float], left_out: list[int]) -> None:
@@ -223,7 +211,7 @@ def test_each_thread_warms_up_by_itself_and_steps_that_stall_later_are_slow_besi
 )
 def test_the_fix_for_first_steps_skips_them(unchanged: bool, skipped: int, lengths: list[float], fix: str) -> None:
     window = make_window(None, sum(lengths), one_by_one(*lengths), skipped=skipped)
-    watched = analyse(window, Flat(None), MACHINE, unchanged=unchanged)
+    watched = analysed(window, flat(None), unchanged=unchanged)
     assert {code: remark.fix for code, remark in remarks_of(watched).items()} == {FIRST_STEPS: fix}
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from chart_parts import titles_of, values_of
-from watch.windows import LOADER, MACHINE, Flat, Script, activity_of, analysed, make_window, mark, steps_at
+from watch.windows import HOST, LOADER, Script, activity_of, analysed, make_window, steps_at
 from watch_samples import make_stalled, make_watched
 
 from pyxfer._document.machines import Remark
 from pyxfer._document.watches import Lane, Timeline, Verdict, Watched
 from pyxfer._report.kinds import chart_of, report_of
 from pyxfer._trace.records import Clock, CopyKind, Kind
-from pyxfer._watch.analysis import MAX_SPANS, analyse
+from pyxfer._watch.analysis import MAX_SPANS
 from pyxfer._watch.step_tracking import Step
 from pyxfer.units import format_percent, format_seconds
 
@@ -122,14 +121,6 @@ def test_the_busy_time_of_a_lane_is_that_of_its_records_however_few_spans_are_dr
         assert tuple(cell.text for cell in row[:3]) == (lane.what, format_seconds(busy_s), share)
 
 
-def test_the_busy_time_of_steps_is_that_of_their_parts() -> None:
-    watched = make_stalled()
-    line = timeline_of(watched)
-    drawn = [step.parts for step in watched.steps.each if step.number in {span.number for span in line.steps}]
-    kernels_s = {lane.what: lane.busy_s for lane in line.lanes}["kernels"]
-    assert kernels_s == pytest.approx(sum(parts.kernels_s or 0.0 for parts in drawn))
-
-
 def test_the_chart_has_every_span_and_the_share_of_each_lane() -> None:
     watched = make_watched()
     line, spec = timeline_of(watched), chart_of(watched, "timeline")
@@ -187,14 +178,6 @@ def test_a_step_is_bound_by_its_largest_cause(
     assert verdict.share.value == pytest.approx(shares.get(bound_by, 100 - input_us - d2h) / 100)
 
 
-def test_the_evidence_has_the_figures_of_the_parts_that_took_time() -> None:
-    assert verdict_of(30, h2d=20, kernels=50).evidence == (
-        "input 30.0 us of 100 us (30.0 %): the device does nothing while the host is between steps",
-        "h2d 20.0 us of 100 us (20.0 %): copies to the device are under way and no kernel runs",
-    )
-    assert [line.split()[0] for line in verdict_of(0, kernels=70, host=30).evidence] == ["host"]
-
-
 def test_a_window_without_steps_is_bound_by_the_host_or_by_copies() -> None:
     scripts = (Script().kernel(0, 70), Script().copy(H2D, 0, 60))
     idle, sending = (analysed(make_window(script, 100)).verdict for script in scripts)
@@ -219,7 +202,7 @@ def test_a_step_bound_by_the_host_says_how_long_it_awaits_input(input_us: float,
 
 
 def test_in_host_memory_the_verdict_is_unknown() -> None:
-    watched = analyse(make_window(Script().copy(H2D, 0, 40), 100), Flat(50.0), replace(MACHINE, runtime="host"))
+    watched = analysed(make_window(Script().copy(H2D, 0, 40), 100), target=HOST)
     assert watched.verdict.bound_by == "unknown"
     assert watched.verdict.text.startswith("No GPU was watched, so")
     assert watched.advice == ()
@@ -269,7 +252,7 @@ def test_failed_and_unclosed_steps_are_counted_with_the_first_failure_also_if_th
 
 @pytest.mark.parametrize(("unchanged", "fix"), [(False, "with w.step():"), (True, "with pyxfer.watch() as w:")])
 def test_a_window_without_steps_has_a_remark_on_how_to_mark_them(unchanged: bool, fix: str) -> None:
-    (remark,) = analyse(make_window(Script(), 100), Flat(50.0), MACHINE, unchanged=unchanged).remarks
+    (remark,) = analysed(make_window(Script(), 100), unchanged=unchanged).remarks
     assert remark.code == "no-steps"
     assert fix in (remark.fix or "")
 
@@ -297,22 +280,6 @@ def test_the_first_ten_thousand_steps_are_listed(steps: int) -> None:
     watched = analysed(make_window(None, steps, steps_at(*((place, place, place + 1) for place in range(steps)))))
     assert (watched.steps.watched, len(watched.steps.each)) == (steps, 10_000)
     assert ("many-steps" in [remark.code for remark in watched.remarks]) == (steps > 10_000)
-
-
-def test_the_64_threads_with_the_longest_calls_are_listed() -> None:
-    script = Script()
-    for thread in range(1, 66):
-        script.call("cudaStreamSynchronize", 0, thread, thread=thread)
-    assert [use.thread for use in analysed(make_window(script, 100)).threads] == [*range(65, 1, -1)]
-
-
-def test_a_thread_without_a_name_is_shown_with_its_id() -> None:
-    script = Script().call("cudaStreamSynchronize", 10, 20, thread=1234)
-    window = make_window(script, 100, STEP, ranges=(mark("decode", 0, 1),), threads={4001: "MainThread"})
-    threads = analysed(window).threads
-    assert {use.name for use in threads} == {"thread 1234", "MainThread"}
-    assert threads[0].thread == 1234
-    assert [(use.calls_s, use.steps) for use in threads] == [(pytest.approx(10e-6), 0), (0.0, 1)]
 
 
 SENT = 10_000_000

@@ -317,7 +317,6 @@ partial = functools.partial(function, 5)
 number = 6
 async def coroutine(): pass
 def generator(): yield
-async def both(): yield
 model = Model()
 """
 
@@ -400,11 +399,9 @@ def test_a_jitted_method_is_bound_to_its_instance(engine: Engine, importing: Imp
         ("own:Model.none", "own:Model has no 'none'"),
         ("own:Model", "own:Model is a class: name one of its methods, such as own:Model.__call__"),
         ("own:number", "own:number is not a function, but of type int"),
-        ("own:Model.value", "own:Model.value is not a function, but of type int"),
         ("own:model.generate", "own:model is not a class: name the method of its class"),
         ("own:coroutine", "own:coroutine is a coroutine or generator function"),
         ("own:generator", "own:generator is a coroutine or generator function"),
-        ("own:both", "own:both is a coroutine or generator function"),
         ("own:function", "own:function was never called in this process"),
         ("other:function", "the script did not import 'other'"),
         ("__main__:function", "the script did not define 'function'"),

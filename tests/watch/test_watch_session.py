@@ -7,7 +7,6 @@ import json
 import os
 import threading
 import time
-from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,18 +67,6 @@ def test_a_step_that_is_never_closed_ends_with_the_window(engine: Engine) -> Non
         watched.steps.step().__enter__()
     window = window_of(watched)
     assert [(step.closed, step.end_ns) for step in window.steps] == [(False, window.end_ns)]
-
-
-def test_closing_a_generator_closes_its_step(engine: Engine) -> None:
-    def batches() -> Generator[int, None, None]:
-        with watched.steps.step():
-            yield 1
-
-    with session() as watched:
-        loop = batches()
-        next(loop)
-        loop.close()
-    assert [step.failed for step in window_of(watched).steps] == ["GeneratorExit"]
 
 
 @pytest.mark.threads

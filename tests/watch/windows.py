@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from samples import make_device, make_environment, make_link
 
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._document.runs import Direction, Tracing
+from pyxfer._document.runs import Tracing
 from pyxfer._document.watches import CeilingSource, Watched
 from pyxfer._trace.records import RECORD, Capture, Clock, CopyKind, Flag, Kind, MemoryKind
-from pyxfer._watch.analysis import Machine, analyse
-from pyxfer._watch.ceilings import Ceilings
+from pyxfer._watch.analysis import analyse
 from pyxfer._watch.marks import Range, Seen
+from pyxfer._watch.options import Target
 from pyxfer._watch.step_tracking import Step
 from pyxfer._watch.window import Window
+from pyxfer.native import Choice, load
 
 # Far from zero, so that tests fail if a time since the beginning is confused with a time of the clock.
 ZERO_NS = 1_000_000_000_000
@@ -140,28 +142,29 @@ def make_window(script: Script | None, length: float, steps: Sequence[Step] = ()
     )
 
 
-class Flat(Ceilings):
+def flat(gbps: float | None, reason: str = "it was not measured") -> Fact[CeilingSource]:
     """The same ceiling for every size, or none."""
-
-    def __init__(self, gbps: float | None, reason: str = "it was not measured") -> None:
-        self._gbps, self._reason = gbps, reason
-        self.asked: list[tuple[Direction, int]] = []
-        points = () if gbps is None else tuple((size, size / gbps / 1e9) for size in (1, 1 << 40))
-        source = CeilingSource(
-            "measured", "NVIDIA H200", "vm", "2026-01-04T00:00:00+00:00", {"h2d": points, "d2h": points}
-        )
-        super().__init__(unknown(reason) if gbps is None else Fact(source))
-
-    def gbps(self, direction: Direction, nbytes: int) -> Fact[float]:
-        self.asked.append((direction, nbytes))
-        return unknown(self._reason) if self._gbps is None else Fact(self._gbps)
+    if gbps is None:
+        return unknown(reason)
+    points = tuple((size, size / gbps / 1e9) for size in (1, 1 << 40))
+    when = "2026-01-04T00:00:00+00:00"
+    return Fact(CeilingSource("measured", "NVIDIA H200", "vm", when, {"h2d": points, "d2h": points}))
 
 
-MACHINE = Machine("cuda", "a GPU answers", make_device(), make_link(), make_environment())
+GPU = Target(Choice(load("host"), "cuda", "a GPU answers"), make_device())
+HOST = replace(GPU, choice=replace(GPU.choice, runtime="host"))
 
 
-def analysed(window: Window, ceilings: Flat | None = None) -> Watched:
-    return analyse(window, ceilings or Flat(50.0), MACHINE)
+def analysed(
+    window: Window,
+    ceilings: Fact[CeilingSource] | None = None,
+    target: Target = GPU,
+    *,
+    unchanged: bool = False,
+    cpus: int | None = None,
+) -> Watched:
+    environment = make_environment() if cpus is None else make_environment(cpus_usable=cpus)
+    return analyse(window, ceilings or flat(50.0), target, make_link(), environment, unchanged=unchanged)
 
 
 def activity_of(watched: Watched) -> Any:
