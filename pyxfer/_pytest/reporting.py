@@ -42,7 +42,7 @@ class Reporting:
             if settings.compare:
                 from pyxfer._pytest.against import Against
 
-                self._against = Against(settings.compare, settings.limits)
+                self._against = Against(settings.compare, settings.limit)
         for option, path in (("--xfer-json", settings.json), ("--xfer-save", settings.save)):
             if path is not None:
                 from pyxfer._document.files import check_writable

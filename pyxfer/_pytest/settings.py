@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyxfer.errors import PyxferError, UsageError
-from pyxfer.units import parse_duration, parse_ratio, seconds_of, share_of
+from pyxfer.units import seconds_of, share_of
 
 if TYPE_CHECKING:
     import pytest
@@ -88,20 +88,7 @@ T = TypeVar("T")
 FOLDER = ".pyxfer"
 ANY_NAME = ""
 """Stands for the newest saved session."""
-Statistic = Literal["median", "of_ceiling"]
-STATISTICS: tuple[Statistic, ...] = ("median", "of_ceiling")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_LIMIT_EXAMPLE = "write median:5%, median:2ms or of_ceiling:5%."
-
-
-@dataclass(frozen=True)
-class Limit:
-    """How much worse than in the saved session a test may be: a share, or seconds of its median."""
-
-    text: str
-    statistic: Statistic
-    share: float | None = None
-    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +98,7 @@ class Settings:
     json: Path | None = None
     save: Path | None = None
     compare: tuple[Path, ...] = ()
-    limits: tuple[Limit, ...] = ()
+    limit: float | None = None
     disabled: bool = False
     require_gpu: bool = False
     device: str | None = None
@@ -138,10 +125,8 @@ def add_options(parser: pytest.Parser) -> None:
     )
     add(
         "--xfer-compare-fail",
-        metavar="LIMIT",
-        action="append",
-        default=[],
-        help="fail if a test is certainly worse by more than LIMIT: " + _LIMIT_EXAMPLE.replace("%", "%%"),
+        metavar="SHARE",
+        help="fail if a test is certainly slower by more than SHARE, such as 5%%",
     )
     add("--xfer-disable", action="store_true", help="measure nothing; xfer calls every function once")
     add("--xfer-require-gpu", action="store_true", help="fail tests that use xfer if no GPU is usable")
@@ -151,7 +136,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 def read_settings(config: pytest.Config) -> Settings:
     option = config.getoption
-    budget, json = option("--xfer-budget"), option("--xfer-json")
+    budget, json, limit = map(option, ("--xfer-budget", "--xfer-json", "--xfer-compare-fail"))
     if json == "":
         raise UsageError("--xfer-json is empty: write --xfer-json=xfer.json.")
     saved = Saved(config.rootpath / FOLDER, config.invocation_params.dir)
@@ -159,7 +144,7 @@ def read_settings(config: pytest.Config) -> Settings:
         json=None if json is None else config.invocation_params.dir / json,
         save=_given("--xfer-save", saved.path_of, option("--xfer-save")),
         compare=_each("--xfer-compare", saved.existing, option("--xfer-compare")),
-        limits=_each("--xfer-compare-fail", parse_limit, option("--xfer-compare-fail")),
+        limit=None if limit is None else share_of(limit, "--xfer-compare-fail"),
         disabled=option("--xfer-disable"),
         require_gpu=option("--xfer-require-gpu"),
         device=_given("--xfer-device", _device, option("--xfer-device")),
@@ -199,18 +184,6 @@ class Saved:
         return found[-1]
 
 
-def parse_limit(text: str) -> Limit:
-    name, colon, amount = (part.strip() for part in text.partition(":"))
-    statistic = next((known for known in STATISTICS if known == name), None)
-    if not colon or statistic is None:
-        raise UsageError(f"Limit {text!r:.80} does not begin with {' or '.join(STATISTICS)}: {_LIMIT_EXAMPLE}")
-    if amount.endswith("%"):
-        return Limit(text, statistic, share=parse_ratio(amount))
-    if statistic != "median" or not re.search(r"[a-z]", amount):
-        raise UsageError(f"Limit {text!r:.80} has no unit that fits: {_LIMIT_EXAMPLE}")
-    return Limit(text, "median", seconds=parse_duration(amount))
-
-
 def _device(text: str) -> str:
     if not text.strip():
         raise UsageError("The device is empty: give an index such as 0, a UUID, a PCI address, or host.")
@@ -243,7 +216,7 @@ def naming(option: str) -> Iterator[None]:
 
 
 def _check_together(settings: Settings) -> None:
-    if settings.limits and not settings.compare:
+    if settings.limit is not None and not settings.compare:
         raise UsageError("--xfer-compare-fail has nothing to compare with: add --xfer-compare.")
     if settings.require_gpu and settings.device is not None:
         from pyxfer.native import is_host_name
