@@ -120,7 +120,7 @@ def report_verb(
     files: Annotated[list[str], opt.argument("FILE...", "Files that pyxfer saved, also as .gz; their order is kept.")],
     output: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="FILE", help="Write a page (.html), or pictures (.svg, .png or .pdf)."),
+        typer.Option("--output", "-o", metavar="FILE", help="Write a page (.html), or pictures (.svg or .png)."),
     ] = "report.html",
     chart: Annotated[
         str | None,

@@ -81,7 +81,7 @@ ExportPrometheus = Annotated[
     str | None, option("--export-prometheus", "FILE", "Write Prometheus metrics; - is stdout.")
 ]
 Report = Annotated[
-    str | None, option("--report", "FILE", "Write a page with charts (.html), or pictures (.svg, .png, .pdf).")
+    str | None, option("--report", "FILE", "Write a page with charts (.html), or pictures (.svg, .png).")
 ]
 WholeJson = Annotated[
     str | None, option("--export-json", "FILE", "Write JSON; compressed if FILE ends in .gz; - is stdout.")

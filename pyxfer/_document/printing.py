@@ -73,7 +73,7 @@ class HasTable(HasCharts):
         return str(_kinds().page_text(self, columns, details=details))
 
     def write_report(self, path: str | os.PathLike[str]) -> None:
-        """Write the page with charts (.html), or its charts as pictures (.svg, .png, .pdf), as `--report` does.
+        """Write the page with charts (.html), or its charts as pictures (.svg, .png), as `--report` does.
 
         Raises:
             UsageError: the name has another ending, the file cannot be written, or what draws charts is not installed.

@@ -55,8 +55,6 @@ _ROLES = {
     "chosen ring": COLOURS[2],
     "other ring": COLOURS[0],
     "plain copy": COLOURS[1],
-    "together": COLOURS[0],
-    "sum of separate runs": COLOURS[5],
 }
 _PEAK_RULE: Spec = {"type": "rule", "strokeDash": [5, 4], "color": INK, "strokeWidth": 1.3, "aria": False}
 _WORDS: Spec = {"type": "text", "align": "left", "color": INK}
@@ -75,7 +73,6 @@ _NUMBER_AXIS: Spec = {"minExtent": _NUMBERS, "maxExtent": _NUMBERS}
 # The room of names in a chart is at most this share of its width.
 _LONGEST_NAME = 0.36
 # Rates in MB/s are whole numbers from here on.
-_FIVE_DIGITS = 10_000
 _WHOLE_FROM = 1000
 # The place of words above a plot.
 _ABOVE = -9
@@ -153,7 +150,6 @@ def rate_plot(
     width: int,
     colours: Mapping[str, str],
     *,
-    unit: str = "GB/s",
     peak: float | None = None,
     fits: Sequence[dict[str, Any]] = (),
     notes: Sequence[str] = (),
@@ -167,9 +163,7 @@ def rate_plot(
     most = max([value["gbps"] for value in values] + ([peak] if peak else [])) * 1.08
     values, beyond = _up_to(values, "gbps", most, "series", "nbytes")
     x = _size_axis(sizes, width)
-    y = _numbers("gbps", unit, [0, most])
-    if most >= _FIVE_DIGITS:  # as 50k: there is no room beside the axis for 50,000
-        y["axis"] = {**_NUMBER_AXIS, "format": "~s"}
+    y = _numbers("gbps", "GB/s", [0, most])
     names = [name for name in colours if any(value["series"] == name for value in values)]
     places = {name: place for place, name in enumerate(colours)}
     legend = _legend(width)
@@ -307,29 +301,6 @@ def change_plot(values: Values, tolerance: float, title: str, width: int) -> Spe
         *_arrows(beyond, at, "triangle-right", "triangle-left"),
     ]
     return _rows(values, layers, inner_width(width, left), title_of(title, width))
-
-
-def share_plot(values: Values, title: str, width: int, unit: str) -> Spec:
-    """The share of trials that took at most `time`, a step at each trial; lines that go far beyond end in an arrow."""
-    names = list(dict.fromkeys(value["series"] for value in values))
-    edge = _FAR_TIMES * statistics.median(value["time"] for value in values)
-    inside = [value for value in values if value["time"] <= edge]
-    beyond: Values = []
-    for name in names:
-        far = [value["time"] for value in values if value["series"] == name and value["time"] > edge]
-        if far:
-            share = max([value["share"] for value in inside if value["series"] == name], default=0.0)
-            beyond.append({"series": name, "time": edge, "share": share, "beyond": max(far)})
-    x = {**_quantity("time", f"time of a trial, {unit}"), "scale": {"zero": False, "nice": not beyond}}
-    y = {**_numbers("share", "share of the trials"), "axis": {**_NUMBER_AXIS, "format": ".0%", "tickCount": 5}}
-    at = {"x": x, "y": y, "color": _named("series", names, COLOURS[: len(names)], _legend(width))}
-    dash = _named("series", names, _DASHES[: len(names)], _legend(width))
-    layers: list[Spec] = [
-        _layer(_mark("line", interpolate="step-after", strokeWidth=2), {**at, "strokeDash": dash}),
-        _layer(_mark("point", size=18, filled=True), at),
-        *_arrows(beyond, at, "triangle-right"),
-    ]
-    return _plot([*inside, *beyond], layers, inner_width(width, _NUMBERS + _NAME), title_of(title, width))
 
 
 def step_plot(values: Values, colours: Mapping[str, str], title: str, width: int) -> Spec:

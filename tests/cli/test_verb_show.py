@@ -133,23 +133,20 @@ def test_the_page_is_report_html_unless_it_is_named(
 
 
 @drawing
-@pytest.mark.parametrize(("suffix", "begins"), [(".png", b"\x89PNG"), (".PDF", b"%PDF")])
-def test_the_suffix_decides_about_the_form(
-    command: Command, files: dict[str, str], tmp_path: Path, suffix: str, begins: bytes
-) -> None:
-    path = tmp_path / f"chart{suffix}"
+def test_the_suffix_decides_about_the_form(command: Command, files: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "chart.PNG"
     assert command("report", files["explain"], "--output", str(path), "--chart", "waterfall").returncode == 0
-    assert path.read_bytes().startswith(begins)
+    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 @drawing
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("-o", "report.txt"), "end its name in .html, .svg, .png, .pdf"),
+        (("-o", "report.txt"), "end its name in .html, .svg, .png"),
         (("-o", "-"), "end its name in .html"),
         (("-o", "nowhere/report.html"), "nowhere"),
-        (("-o", "x.svg", "--chart", "cells"), "waterfall, routes, trials"),
+        (("-o", "x.svg", "--chart", "cells"), "waterfall, routes"),
         (("-o", "x.html", "--chart", "routes"), "--chart"),
         (("missing.json", "-o", "x.html"), "missing.json"),
     ],

@@ -32,7 +32,6 @@ from pyxfer._report.plots import (
     change_plot,
     history_plot,
     load_plot,
-    share_plot,
 )
 from pyxfer._report.run_charts import is_alone
 from pyxfer.errors import UsageError
@@ -40,31 +39,31 @@ from pyxfer.units import format_percent
 
 SIDES: tuple[machines.Side, ...] = ("h2d", "d2h", "sum")
 NAMES = {
-    "ceiling": ["sizes", "trials"],
-    "ceiling of the host": ["sizes", "trials"],
+    "ceiling": ["sizes"],
+    "ceiling of the host": ["sizes"],
     "frameworks": ["routes"],
     "image batches": ["routes"],
-    "explain": ["waterfall", "routes", "trials"],
+    "explain": ["waterfall", "routes"],
     "watch": ["parts", "steps", "timeline", "copies"],
     "watch with slow steps": ["parts", "steps", "timeline", "copies"],
     "watch without records": ["parts", "steps"],
     "comparison": ["cells"],
     "comparison of links": ["cells"],
     "examination": ["sizes"],
-    "baseline of links": ["host", "together", "interference", "pairs"],
-    "baseline": ["sizes", "trials"],
+    "baseline of links": ["host", "interference", "pairs"],
+    "baseline": ["sizes"],
     "history": ["history"],
     "history without changes": ["history"],
     "pytest": ["tests"],
     "nothing measured": [],
-    "one point": ["sizes", "trials"],
+    "one point": ["sizes"],
     "tuning": ["rings"],
-    "hostile": ["sizes", "trials"],
-    "links": ["host", "together", "interference", "pairs", "latency", "small"],
-    "links of one GPU": ["host", "latency", "small"],
-    "links of four GPUs": ["host", "together", "interference", "pairs", "numa", "latency", "small"],
-    "links of the host": ["host", "together", "interference", "pairs", "latency", "small"],
-    "hostile links": ["host", "together", "interference", "pairs", "numa", "latency", "small"],
+    "hostile": ["sizes"],
+    "links": ["host", "interference", "pairs", "latency"],
+    "links of one GPU": ["host", "latency"],
+    "links of four GPUs": ["host", "interference", "pairs", "numa", "latency"],
+    "links of the host": ["host", "interference", "pairs", "latency"],
+    "hostile links": ["host", "interference", "pairs", "numa", "latency"],
     "fleet": ["fleet"],
     "fleet of two groups": ["fleet"],
     "host": ["figures"],
@@ -73,7 +72,7 @@ NAMES = {
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_each_kind_of_document_has_its_charts(name: str) -> None:
-    assert [chart for chart in charts_of(DOCUMENTS[name]) if chart != "uploads"] == NAMES[name]
+    assert list(charts_of(DOCUMENTS[name])) == NAMES[name]
 
 
 def test_the_size_curve_has_every_rate_with_its_interval_and_the_peak() -> None:
@@ -180,16 +179,6 @@ def test_each_fitted_curve_is_named_with_its_misfit() -> None:
         misfits = misfits_of(run, side)
         assert sorted(line.partition(":")[0] for line in lines) == sorted(misfits)
         assert all(format_percent(misfits[line.partition(":")[0]]) in line for line in lines)
-
-
-def test_ten_thousand_trials_are_thinned_and_keep_their_ends() -> None:
-    row = make_measurement()
-    trials = tuple(runs.Trial(number, 1e-3 + number * 1e-7) for number in range(10_000))
-    run = make_run(measurements=(msgspec.structs.replace(row, trials=trials),), curves=())
-    values = list(values_of(chart_of(run, "trials")))
-    assert len(values) <= 220
-    assert (min(v["time"] for v in values), max(v["time"] for v in values)) == pytest.approx((1.0, 1.9999))
-    assert max(v["share"] for v in values) == 1.0
 
 
 def test_more_series_than_colours_are_named_in_the_title_and_not_drawn() -> None:
@@ -332,14 +321,6 @@ def test_an_outlier_of_a_history_has_an_arrow_and_the_others_their_whole_interva
     assert [value["low"] for value in values_of(spec) if "low" in value][:8] == [48.0] * 8
 
 
-def test_trials_that_took_far_longer_end_in_an_arrow() -> None:
-    times = [1.0] * 9 + [40.0]
-    values = [{"series": "a", "time": ms, "share": (place + 1) / 10} for place, ms in enumerate(times)]
-    spec = share_plot(values, "title", WIDE, "ms")
-    assert {(arrow["time"], arrow["share"], arrow["beyond"]) for arrow in beyond_of(spec)} == {(4.0, 0.9, 40.0)}
-    assert max(value["time"] for value in values_of(spec)) == 4.0
-
-
 def test_long_names_have_two_lines_by_an_expression_without_names() -> None:
     names = ["GPU 0 h2d, both ways", "GPU 0 h2d, both ways, kernel"]
     assert "labelExpr" not in category("series", names, WIDE)[0]["axis"]
@@ -389,7 +370,7 @@ def test_names_from_outside_are_values_without_control_characters(name: str) -> 
 
 
 def test_a_chart_that_does_not_exist_is_refused_with_the_names_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="sizes, trials"):
+    with pytest.raises(UsageError, match="choose one of sizes"):
         chart_of(full_run(), "routes")
     with pytest.raises(UsageError, match="no figures to draw"):
         chart_of(DOCUMENTS["nothing measured"], "sizes")
