@@ -41,7 +41,6 @@ INSTALL = {
     "prometheus_client": "pip install prometheus-client",
     "ray": "pip install ray",
     "pandas": "pip install pandas",
-    "polars": "pip install polars",
     "pynvml": "pip install nvidia-ml-py",
     "ml_dtypes": "pip install ml_dtypes",
     "torch": "pip install torch",

@@ -38,7 +38,6 @@ def _named(module: str, name: str) -> Values:
 
 
 charts = _named("_report.kinds", "CHARTS")
-sorts = _named("_report.rates", "SORTS")
 directions = _named("_ceiling.plans", "DIRECTIONS")
 memories = _named("_ceiling.plans", "MEMORIES")
 link_groups = _named("_document.links", "GROUPS")

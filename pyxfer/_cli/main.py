@@ -35,7 +35,7 @@ from pyxfer._cli.fleet import app as fleet
 from pyxfer._cli.fleet_host import host as fleet_host
 from pyxfer._cli.fleet_run import run as fleet_run
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, links, tune
-from pyxfer._cli.metrics import metrics, text_of
+from pyxfer._cli.metrics import metrics
 from pyxfer._cli.options import example as _example
 from pyxfer._cli.output import Exports, announce_runtime, json_text, measure_and_deliver, run_exports, write_result
 from pyxfer._cli.watch import watch
@@ -83,37 +83,26 @@ def info(export_json: opt.WholeJson = None) -> None:
 
 
 _STDIN = "/dev/stdin"
-_SORTS = "size, gbps, route, direction, memory or mode"
 
 
 def show(
     file: Annotated[str, opt.argument("FILE", "A file that pyxfer saved, also as .gz; - is stdin.")],
-    sort: Annotated[
-        str | None,
-        opt.option("--sort", "KEY", f"One row per measurement: {_SORTS}.", completion.one_of(completion.sorts)),
-    ] = None,
     details: opt.Details = False,
     export_csv: opt.ExportCsv = None,
     export_md: opt.ExportMd = None,
-    export_prometheus: opt.ExportPrometheus = None,
 ) -> None:
     """Print a saved document.
 
     Prints a run, links, watch, examination, baseline, comparison, pytest session, host or fleet again.
     """
     from pyxfer._document import codec
-    from pyxfer._report.kinds import print_document, table_of, to_markdown
+    from pyxfer._report.kinds import table_of, to_markdown
 
-    metrics_text = ""
     exports: Exports[Any] = Exports(
         (export_csv, lambda document: table_of(document).to_csv()),
         (export_md, to_markdown),
-        (export_prometheus, lambda _: metrics_text),
     )
-    document = codec.load(_STDIN if file == "-" else file)
-    if export_prometheus is not None:
-        metrics_text = text_of(document)  # refused before anything is printed
-    exports.deliver(document, lambda page: print_document(document, page, sort), details=details)
+    exports.deliver(codec.load(_STDIN if file == "-" else file), details=details)
 
 
 def report_verb(
@@ -381,7 +370,7 @@ _add(app, "links", links, "links", "links --group together,pairs --device 0,1 --
 _add(app, "info", info, "info --export-json machine.json")
 _add(app, "list", list_all, "list", "list routes")
 _add(app, "schema", schema, "schema run > run.schema.json")
-_add(app, "show", show, "show run.json --sort gbps")
+_add(app, "show", show, "show run.json --details")
 _add(app, "report", report_verb, "report run.json", "report run.json -o sizes.svg --chart sizes")
 _add(app, "tune", tune, "tune", "tune --device 1 --budget 3s --export-json tuning.json")
 _add(

@@ -160,7 +160,6 @@ def tune(
     require_gpu: opt.RequireGpu = False,
     quiet: opt.Quiet = False,
     export_json: opt.WholeJson = None,
-    report: opt.Report = None,
 ) -> None:
     """Find the best upload settings for this host.
 
@@ -172,7 +171,7 @@ def tune(
     from pyxfer._report.tune import print_tuning
     from pyxfer._upload import tuning
 
-    exports: output.Exports[RingState] = output.Exports((export_json, output.json_text), report=report, quiet=quiet)
+    exports: output.Exports[RingState] = output.Exports((export_json, output.json_text), quiet=quiet)
     budget_s = units.seconds_of(budget, "--budget")
     choice = output.announce_runtime(device, require_gpu)
     found = find_device(choice.engine, device)

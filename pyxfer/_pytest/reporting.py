@@ -1,15 +1,14 @@
-"""The hooks of a pytest session: heading, files, comparison and summary. Imports heavy modules only when needed."""
+"""The hooks of a pytest session: files, comparison and summary. Imports heavy modules only when needed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pyxfer._pytest.settings import FIXTURE, FOLDER, naming, shown_path
+from pyxfer._pytest.settings import FOLDER, naming, shown_path
 from pyxfer._report.prose import folded
 from pyxfer.errors import PyxferError
 
@@ -51,14 +50,6 @@ class Reporting:
                     if path.parent == config.rootpath / FOLDER:
                         path.parent.mkdir(exist_ok=True)
                     check_writable(path)
-
-    def pytest_report_collectionfinish(self, items: Sequence[pytest.Item]) -> list[str]:
-        wanted = any(FIXTURE in getattr(item, "fixturenames", ()) for item in items)
-        if not wanted or self._settings.disabled or self._config.option.collectonly or self._config.option.verbose < 0:
-            return []
-        from pyxfer._pytest.heading import device_line
-
-        return [f"pyxfer: {device_line(self._settings.device)}"]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the measurement of a test, also from workers of xdist."""

@@ -86,8 +86,6 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
 T = TypeVar("T")
 
 FOLDER = ".pyxfer"
-ANY_NAME = ""
-"""Stands for the newest saved session."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -117,11 +115,9 @@ def add_options(parser: pytest.Parser) -> None:
     add(
         "--xfer-compare",
         metavar="NAME|FILE",
-        nargs="?",
-        const=ANY_NAME,
         action="append",
         default=[],
-        help="compare with a saved session; default: the newest; several count as one side",
+        help="compare with a saved session; several count as one side",
     )
     add(
         "--xfer-compare-fail",
@@ -169,19 +165,10 @@ class Saved:
         return self.folder / f"{text}.json"
 
     def existing(self, text: str) -> Path:
-        """The file of an existing session; without a name the newest."""
-        path = self._newest() if text == ANY_NAME else self.path_of(text)
-        if path.is_file():
-            return path
-        is_test = "::" in text or text.endswith((".py", "/")) or Path(text).is_dir()
-        hint = f" {text!r} is taken as a name: write --xfer-compare=NAME." if is_test else ""
-        raise UsageError(f"{str(path)!r} is not there: save a session first with --xfer-save={text or 'main'}.{hint}")
-
-    def _newest(self) -> Path:
-        found = sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
-        if not found:
-            raise UsageError(f"{str(self.folder)!r} has no saved session: save one first with --xfer-save=NAME.")
-        return found[-1]
+        path = self.path_of(text)
+        if not path.is_file():
+            raise UsageError(f"{str(path)!r} is not there: save a session first with --xfer-save={text}.")
+        return path
 
 
 def _device(text: str) -> str:

@@ -52,9 +52,6 @@ _ROLES = {
     "one direction": COLOURS[0],
     "both at once": COLOURS[2],
     "by a kernel": COLOURS[4],
-    "chosen ring": COLOURS[2],
-    "other ring": COLOURS[0],
-    "plain copy": COLOURS[1],
 }
 _PEAK_RULE: Spec = {"type": "rule", "strokeDash": [5, 4], "color": INK, "strokeWidth": 1.3, "aria": False}
 _WORDS: Spec = {"type": "text", "align": "left", "color": INK}

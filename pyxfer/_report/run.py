@@ -23,9 +23,8 @@ from pyxfer._report.run_charts import CAPTIONS, charts_of_run, reached_text
 from pyxfer._report.text import Lines, clean, rate_interval, reason_text, remark_lines, remark_text
 
 
-def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
-    """The page; with `sort`, the rates are one row per measurement in that order."""
-    if sort is None and not page.details and _print_first_page(run, page):
+def print_run(run: runs.Run, page: Page) -> None:
+    if not page.details and _print_first_page(run, page):
         return
     has_times = rates.has_times(run)
     marks, notes = gather(run)
@@ -33,18 +32,18 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     if rates.ending_text(run):
         page.line()
         page.line(rates.ending_text(run), style="bold red")
-    summary = summary_lines(run, marks) if run.kind == "frameworks" and sort is None and has_times else []
+    summary = summary_lines(run, marks) if run.kind == "frameworks" and has_times else []
     page.section("Summary", summary)
     if not has_times and notes:
         page.section("Nothing was measured", [("-", note.text) for note in notes], style="yellow")
         notes = ()
-    elif run.kind == "explain" and sort is None:
+    elif run.kind == "explain":
         print_explained(run, page)
         notes = ()  # the page shows the remarks of the explained row and no figures of others
-    elif run.kind == "frameworks" and sort is None:
+    elif run.kind == "frameworks":
         print_frameworks(run, marks, page)
     else:
-        _print_rates(rates.rate_tables(run, marks, page.columns, sort), page, rates.clock_line(run))
+        _print_rates(rates.rate_tables(run, marks, page.columns), page, rates.clock_line(run))
     if notes:
         page.line()
         page.hanging([(note.mark, note.text) for note in notes], style="yellow")

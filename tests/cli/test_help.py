@@ -161,7 +161,6 @@ def offered(line: str) -> list[str]:
         ("pyxfer frameworks --workload i", ["image-batch"]),
         ("pyxfer explain raw.pinned-as", ["raw.pinned-async"]),
         ("pyxfer explain torch.to --direction ", ["h2d", "d2h"]),
-        ("pyxfer show run.json --sort m", ["memory", "mode"]),
         ("pyxfer list ", ["routes"]),
     ],
 )

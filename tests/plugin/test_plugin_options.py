@@ -40,13 +40,11 @@ def test_the_help_of_pytest_has_the_options(suite: Any) -> None:
     ("arguments", "message"),
     [
         (["--xfer-compare-fail=5%"], "--xfer-compare-fail has nothing to compare with: *"),
-        (["--xfer-compare", "--xfer-compare-fail=5%"], "--xfer-compare: * has no saved session: *"),
         (["--xfer-compare-fail=fast"], "--xfer-compare-fail 'fast' is not a share: *"),
         (
             ["--xfer-compare=main"],
             "--xfer-compare: '*.pyxfer/main.json' is not there: * --xfer-save=main.",
         ),
-        (["--xfer-compare", "test_it.py"], "*'test_it.py' is taken as a name: write --xfer-compare=NAME."),
         (["--xfer-save=a b"], "--xfer-save: 'a b' is not a name of letters*"),
         (["--xfer-save=no/such"], "--xfer-save: *cannot be written*"),
         (["--xfer-json=no/such/out.json"], "--xfer-json: *cannot be written (No such file*make the folder first*"),
@@ -73,7 +71,6 @@ def test_without_a_gpu_tests_are_skipped_with_cudas_reason(suite: Any, monkeypat
     suite.write(NOTHING + "\n" + NOTHING.replace("_nothing", "_more"))
     result = suite.apart("-rs")
     result.assert_outcomes(skipped=2)
-    result.stdout.fnmatch_lines(["pyxfer: no usable GPU (--xfer-device=host *): *"])
     result.stdout.fnmatch_lines(["SKIPPED * xfer: no usable GPU: cudaError* (*). * --xfer-device=host."])
     said = unfolded(suite.apart("-q", "-n", "2") if XDIST else suite.apart("-q"))
     assert said.count("--xfer-device=host") == 1
@@ -152,14 +149,14 @@ def test_new_and_missing_tests_do_not_fail(suite: Any, link: Any) -> None:
     suite.write(COPY)
     suite.run("--xfer-save=main")
     suite.write(COPY + COPY.replace("test_copy", "test_more") + COPY.replace("test_copy", "test_gone"))
-    result = suite.run("--xfer-compare", "--xfer-compare-fail=99%", "-k", "not gone")
+    result = suite.run("--xfer-compare=main", "--xfer-compare-fail=99%", "-k", "not gone")
     assert result.ret == 0
     result.stdout.re_match_lines([r"test_more .* new"])
-    result = suite.run("--xfer-compare", "--xfer-compare-fail=99%", "-k", "more")
+    result = suite.run("--xfer-compare=main", "--xfer-compare-fail=99%", "-k", "more")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["No test of this session is in main*"])
     suite.write(COPY.replace("1 << 20", "1 << 19"))
-    suite.run("--xfer-compare").stdout.re_match_lines(
+    suite.run("--xfer-compare=main").stdout.re_match_lines(
         [r"test_copy .* other bytes", "No test of this session is in main.*"]
     )
 
@@ -173,11 +170,11 @@ def test_host_memory_and_a_link_are_not_compared(suite: Any, link: Any) -> None:
     document["places"][0]["runtime"] = document["places"][0]["device"]["runtime"] = "cuda"
     document["places"][0]["device"]["name"] = "NVIDIA H200\x1b[31m"
     path.write_bytes(codec.seal(json.dumps(document).encode()))
-    result = suite.run("--xfer-compare")
+    result = suite.run("--xfer-compare=gpu")
     assert result.ret == 0
     assert "the two cannot be compared" in unfolded(result)
     assert "\x1b" not in result.stdout.str()
-    assert suite.run("--xfer-compare", "--xfer-compare-fail=50%").ret == FAILED
+    assert suite.run("--xfer-compare=gpu", "--xfer-compare-fail=50%").ret == FAILED
 
 
 def test_a_file_that_is_not_a_session_is_refused_before_any_test(suite: Any) -> None:

@@ -57,7 +57,6 @@ NAMES = {
     "pytest": ["tests"],
     "nothing measured": [],
     "one point": ["sizes"],
-    "tuning": ["rings"],
     "hostile": ["sizes"],
     "links": ["host", "interference", "pairs", "latency"],
     "links of one GPU": ["host", "latency"],
@@ -348,16 +347,6 @@ def test_a_history_draws_every_run_and_its_changes() -> None:
     quiet = chart_of(DOCUMENTS["history without changes"], "history")
     assert "no change in 60 runs" in titles_of(quiet)[0]
     assert not [value for value in values_of(quiet) if "end" in value]
-
-
-def test_the_bars_of_a_tuning_are_its_trials_beside_the_plain_copy() -> None:
-    h2d, _ = plots_of(chart_of(DOCUMENTS["tuning"], "rings"))
-    assert [(value["role"], value["gbps"]) for value in values_of(h2d)] == [
-        ("other ring", 35),
-        ("chosen ring", 47),
-        ("plain copy", 12.5),
-    ]
-    assert titles_of(h2d) == ["h2d: 47.00 GB/s through the ring, 12.50 GB/s as a plain copy, at 96 MiB"]
 
 
 @pytest.mark.parametrize("name", [name for name in DOCUMENTS if name.startswith("hostile")])

@@ -17,7 +17,6 @@ from hostile import with_text
 from link_samples import make_links
 from pages import full_run
 from report_samples import BREAKOUT, DOCUMENTS, RIGHT_TO_LEFT
-from ring_samples import make_state
 from samples import make_environment, make_measurement, make_missing, make_run
 from watch_samples import make_unseen
 from xfer_samples import session
@@ -25,7 +24,6 @@ from xfer_samples import session
 from pyxfer._document import codec, runs
 from pyxfer._document.baselines import History
 from pyxfer._document.derivations import derived
-from pyxfer._document.machines import unknown
 from pyxfer._report import history, webpage
 from pyxfer._report.grid import number, text_grid
 from pyxfer._report.kinds import charts_of
@@ -83,7 +81,7 @@ def test_a_page_of_a_reasonable_size_refers_to_nothing_outside_of_itself(pages: 
 
 def test_the_embedded_document_is_the_document(pages: dict[str, str]) -> None:
     for name, page in pages.items():
-        if not name.startswith(("history", "tuning")):  # no file of its own kind
+        if not name.startswith("history"):  # no file of its own kind
             document = DOCUMENTS[name]
             assert codec.decode(type(document), embedded(page)) == codec.decode(type(document), codec.encode(document))
 
@@ -224,7 +222,6 @@ EMPTY: dict[str, Any] = {
     "examination": msgspec.structs.replace(DOCUMENTS["examination"], run=empty_run(), findings=()),
     "pytest": msgspec.structs.replace(session(), tests=()),
     "history": History(()),
-    "tuning": make_state(tuning=unknown("the limit left no time")),
 }
 
 
