@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyxfer._pytest.settings import FOLDER, naming, shown_path
+from pyxfer._pytest.settings import naming, shown_path
 from pyxfer._report.prose import folded
 from pyxfer.errors import PyxferError
 
@@ -42,14 +42,11 @@ class Reporting:
                 from pyxfer._pytest.against import Against
 
                 self._against = Against(settings.compare, settings.limit)
-        for option, path in (("--xfer-json", settings.json), ("--xfer-save", settings.save)):
-            if path is not None:
-                from pyxfer._document.files import check_writable
+        if settings.json is not None:
+            from pyxfer._document.files import check_writable
 
-                with naming(option):
-                    if path.parent == config.rootpath / FOLDER:
-                        path.parent.mkdir(exist_ok=True)
-                    check_writable(path)
+            with naming("--xfer-json"):
+                check_writable(settings.json)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the measurement of a test, also from workers of xdist."""
@@ -75,9 +72,9 @@ class Reporting:
         early = exitstatus in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
         interrupted = early or bool(session.shouldstop or session.shouldfail)
         self._session = self._gathered.session(interrupted=interrupted)
-        for path in (self._settings.json, self._settings.save):
-            if path is not None and self._write(self._session, path):
-                self._messages.append(f"written: {shown_path(path, self._config)}")
+        path = self._settings.json
+        if path is not None and self._write(self._session, path):
+            self._messages.append(f"written: {shown_path(path, self._config)}")
         if self._against is not None:
             self._compared = self._against.compare(self._session)
             self._failures += self._compared.failures
@@ -98,11 +95,9 @@ class Reporting:
                 terminalreporter.write_line(folded(f"pyxfer: {line}"), **colours)
 
     def _report_nothing_measured(self) -> None:
-        files = [
-            shown_path(path, self._config) for path in (self._settings.json, self._settings.save) if path is not None
-        ]
-        if files:
-            self._messages.append(f"nothing was measured; not written: {', '.join(files)}")
+        if self._settings.json is not None:
+            path = shown_path(self._settings.json, self._config)
+            self._messages.append(f"nothing was measured; not written: {path}")
         if self._against is not None:
             self._messages.append(f"nothing was measured; not compared with {self._against.name}")
 

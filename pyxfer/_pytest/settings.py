@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pyxfer.errors import PyxferError, UsageError
 from pyxfer.units import seconds_of, share_of
@@ -83,18 +82,11 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
-T = TypeVar("T")
-
-FOLDER = ".pyxfer"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
 @dataclass(frozen=True)
 class Settings:
     """The options of a session; None is an option that was not given."""
 
     json: Path | None = None
-    save: Path | None = None
     compare: tuple[Path, ...] = ()
     limit: float | None = None
     disabled: bool = False
@@ -108,16 +100,11 @@ def add_options(parser: pytest.Parser) -> None:
     add = group.addoption
     add("--xfer-json", metavar="FILE", help="write the results to FILE")
     add(
-        "--xfer-save",
-        metavar="NAME|FILE",
-        help=f"save the results to {FOLDER}/NAME.json or FILE, to compare with later",
-    )
-    add(
         "--xfer-compare",
-        metavar="NAME|FILE",
+        metavar="FILE",
         action="append",
         default=[],
-        help="compare with a saved session; several count as one side",
+        help="compare with a session that --xfer-json has written; several count as one side",
     )
     add(
         "--xfer-compare-fail",
@@ -135,63 +122,30 @@ def read_settings(config: pytest.Config) -> Settings:
     budget, json, limit = map(option, ("--xfer-budget", "--xfer-json", "--xfer-compare-fail"))
     if json == "":
         raise UsageError("--xfer-json is empty: write --xfer-json=xfer.json.")
-    saved = Saved(config.rootpath / FOLDER, config.invocation_params.dir)
+    here = config.invocation_params.dir
     settings = Settings(
-        json=None if json is None else config.invocation_params.dir / json,
-        save=_given("--xfer-save", saved.path_of, option("--xfer-save")),
-        compare=_each("--xfer-compare", saved.existing, option("--xfer-compare")),
+        json=None if json is None else here / json,
+        compare=tuple(here / path for path in option("--xfer-compare")),
         limit=None if limit is None else share_of(limit, "--xfer-compare-fail"),
         disabled=option("--xfer-disable"),
         require_gpu=option("--xfer-require-gpu"),
-        device=_given("--xfer-device", _device, option("--xfer-device")),
+        device=_device(option("--xfer-device")),
         budget_s=None if budget is None else seconds_of(budget, "--xfer-budget"),
     )
     _check_together(settings)
     return settings
 
 
-@dataclass(frozen=True)
-class Saved:
-    folder: Path
-    here: Path
-
-    def path_of(self, text: str) -> Path:
-        if "/" in text or text.endswith((".json", ".json.gz")):
-            return self.here / text
-        if not _NAME.fullmatch(text):
-            raise UsageError(
-                f"{text!r} is not a name of letters, digits, dots and dashes: write a name such as main, or a path."
-            )
-        return self.folder / f"{text}.json"
-
-    def existing(self, text: str) -> Path:
-        path = self.path_of(text)
-        if not path.is_file():
-            raise UsageError(f"{str(path)!r} is not there: save a session first with --xfer-save={text}.")
-        return path
-
-
-def _device(text: str) -> str:
-    if not text.strip():
-        raise UsageError("The device is empty: give an index such as 0, a UUID, a PCI address, or host.")
-    if not is_device(text.strip()):
-        raise UsageError(f"{text!r} {NOT_A_DEVICE}")
-    return text.strip()
+def _device(text: str | None) -> str | None:
+    if text is None or is_device(text.strip()):
+        return text and text.strip()
+    raise UsageError(f"--xfer-device {text!r} {NOT_A_DEVICE}")
 
 
 def shown_path(path: Path, config: pytest.Config) -> str:
     """Relative to the folder that pytest was started in, if it is below it."""
     here = config.invocation_params.dir
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
-def _given(option: str, read: Callable[[str], T], text: str | None) -> T | None:
-    return None if text is None else _each(option, read, [text])[0]
-
-
-def _each(option: str, read: Callable[[str], T], texts: Sequence[str]) -> tuple[T, ...]:
-    with naming(option):
-        return tuple(map(read, texts))
 
 
 @contextlib.contextmanager
@@ -210,5 +164,5 @@ def _check_together(settings: Settings) -> None:
 
         if is_host_name(settings.device):
             raise UsageError("--xfer-require-gpu and --xfer-device=host exclude each other: leave one of them out.")
-    if settings.disabled and (settings.compare or settings.save or settings.json):
-        raise UsageError("--xfer-disable measures nothing: leave out --xfer-json, --xfer-save and --xfer-compare.")
+    if settings.disabled and (settings.compare or settings.json):
+        raise UsageError("--xfer-disable measures nothing: leave out --xfer-json and --xfer-compare.")

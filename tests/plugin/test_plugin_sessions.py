@@ -53,7 +53,7 @@ def modelled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_xdist_workers_measure_one_at_a_time(suite: Any) -> None:
     suite.write(MEASURED)
-    result = suite.apart("-n", "2", "--dist", "load", *HERE, "--xfer-save=main")
+    result = suite.apart("-n", "2", "--dist", "load", *HERE)
     result.assert_outcomes(passed=2)
     result.stdout.re_match_lines([r"test_copy.1. +h2d +1 MiB"])
     assert result.stdout.str().count("of ceiling") == 1
