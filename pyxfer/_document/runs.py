@@ -376,11 +376,6 @@ class Curve(msgspec.Struct, frozen=True):
         half = self.half_bytes.value
         return self.half_bytes if half is None else Fact(half / self.ways)
 
-    def gbps(self, nbytes: float) -> float | None:
-        """The bandwidth that the line has for copies of this size; None without a line."""
-        t0_s, most_gbps, moved = self.latency_s.value, self.asymptote_gbps.value, nbytes * self.ways
-        return None if t0_s is None or not most_gbps else moved / (t0_s + moved / most_gbps / 1e9) / 1e9
-
 
 class LockingCost(msgspec.Struct, frozen=True):
     """The cost of page-locking host memory, and the number of transfers after which it pays."""

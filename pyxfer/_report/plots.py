@@ -148,14 +148,8 @@ def rate_plot(
     colours: Mapping[str, str],
     *,
     peak: float | None = None,
-    fits: Sequence[dict[str, Any]] = (),
-    notes: Sequence[str] = (),
 ) -> Spec:
-    """Bandwidth by size on a logarithmic axis; a series is told apart by colour, dash and shape.
-
-    `fits`: points of the fitted curves; the one with a `knee` is the size that reaches half of the fitted bandwidth.
-    `notes`: lines below the title, such as how well the curves fit.
-    """
+    """Bandwidth by size on a logarithmic axis; a series is told apart by colour, dash and shape."""
     sizes = sorted({value["nbytes"] for value in values})
     most = max([value["gbps"] for value in values] + ([peak] if peak else [])) * 1.08
     values, beyond = _up_to(values, "gbps", most, "series", "nbytes")
@@ -174,19 +168,12 @@ def rate_plot(
         _layer(_POINT, {**at, "shape": shape, **_tooltip("series", "text")}),
         *_arrows(beyond, at, "triangle-up"),
     ]
-    curves = [point for point in fits if "knee" not in point]
-    knees = [point for point in fits if "knee" in point]
-    if curves:
-        layers.append(_layer(_mark("line", strokeWidth=0.8), at, curves))
-    if knees:
-        knee = {"type": "point", "shape": "circle", "size": 200, "strokeWidth": 1.6, "opacity": 1}
-        layers.append(_layer(knee, {**at, **_tooltip("series", "knee")}, knees))
     plot: Spec = {"data": {"values": values}, "layer": layers}
     if peak:
         rule, words = _peak_layers(peak, most)
         plot = {"layer": [{**plot, "layer": [*layers, words]}, rule], "resolve": {"scale": {"y": "independent"}}}
     inner = inner_width(width, _NUMBERS + _NAME, _NUMBERS + _NAME if peak else 0)
-    return {**plot, "width": inner, "height": _PLOT_HEIGHT, "title": title_of(title, width, notes, above=bool(peak))}
+    return {**plot, "width": inner, "height": _PLOT_HEIGHT, "title": title_of(title, width, above=bool(peak))}
 
 
 def _size_axis(sizes: Sequence[int], width: int) -> Spec:

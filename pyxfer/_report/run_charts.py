@@ -16,19 +16,16 @@ from pyxfer._report.explain import Explained, find_explained, part_colours, wate
 from pyxfer._report.explain import headline as explained_text
 from pyxfer._report.frameworks import group_text
 from pyxfer._report.notes import label, label_words
-from pyxfer._report.rates import rounded_size
 from pyxfer._report.report import INTERVALS, Caption, Charts
 from pyxfer._report.route_tables import Group, Row, group_rows, rate_unit
 from pyxfer._report.text import clean, titled
 
 _LONGEST_LABEL = 48
-_FIT_POINTS = 40
 
 CAPTIONS = {
     "sizes": Caption(
         "Bandwidth by size",
-        f"{INTERVALS} Thin curves are fits of t = t0 + n/B; a circle is the size that reaches half of B. The dashed "
-        "line is the peak of the link after its packet headers.",
+        f"{INTERVALS} The dashed line is the peak of the link after its packet headers.",
     ),
     "routes": Caption(
         "Routes beside the ceiling",
@@ -76,40 +73,8 @@ def _size_plot(
     values = [_rate_value(name, m) for name, m in named if name in colours]
     left_out = {name for name, _ in named} - colours.keys()
     more = f"; {len(left_out)} more series are in the table" if left_out else ""
-    names = {(m.route, m.variant, m.direction): name for name, m in named if name in colours}
-    fits: plots.Values = []
-    notes = []
-    for curve in run.curves:
-        name = names.get((curve.route, curve.variant, curve.direction))
-        points = _fit_points(name, curve, named) if name is not None and curve.side == side else []
-        if points:
-            fits += points
-            notes.append(f"{name}: {_fit_words(curve)}")
     title = titled(run.runtime, f"{reached_text(run, side)}{more}")
-    return plots.rate_plot(values, title, width, colours, peak=run.link.peak_gbps(side).value, fits=fits, notes=notes)
-
-
-def _fit_words(curve: runs.Curve) -> str:
-    half, most_gbps, misfit = curve.half_size.value, curve.asymptote_gbps.value, curve.worst_misfit.value
-    words = [] if misfit is None else [f"the fit (thin curve) is up to {units.format_percent(misfit)} off"]
-    if half is not None and most_gbps is not None:
-        words.insert(0, f"half of the fitted {units.format_gbps(most_gbps)} at {rounded_size(half)}")
-    return "; ".join(words)
-
-
-def _fit_points(name: str, curve: runs.Curve, named: Sequence[tuple[str, runs.Measurement]]) -> plots.Values:
-    """Points of `t = t0 + n/B` at and between the series' sizes, and its knee if that is among them."""
-    measured = sorted({m.nbytes for other, m in named if other == name})
-    if len(measured) == 1 or curve.gbps(measured[0]) is None:
-        return []
-    least, largest = measured[0], measured[-1]
-    between = [least * (largest / least) ** (place / _FIT_POINTS) for place in range(1, _FIT_POINTS)]
-    sizes = sorted({*map(float, measured), *between})
-    points: plots.Values = [{"series": name, "nbytes": nbytes, "gbps": curve.gbps(nbytes)} for nbytes in sizes]
-    half, most_gbps = curve.half_size.value, curve.asymptote_gbps.value
-    if half is not None and most_gbps is not None and least <= half <= largest:
-        points.append({"series": name, "nbytes": half, "gbps": most_gbps / 2, "knee": _fit_words(curve)})
-    return points
+    return plots.rate_plot(values, title, width, colours, peak=run.link.peak_gbps(side).value)
 
 
 def _rate_value(name: str, m: runs.Measurement, factor: float = 1.0) -> dict[str, Any]:

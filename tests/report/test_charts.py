@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,10 +16,8 @@ from samples import make_measurement, make_run
 from watch_samples import make_watched
 from xfer_samples import row_of, session
 
-from pyxfer._ceiling.rows import curves
-from pyxfer._document import machines, runs
+from pyxfer._document import machines
 from pyxfer._report.kinds import altair_chart, chart_of, charts_of, report_of
-from pyxfer._report.notes import label_words
 from pyxfer._report.plots import (
     COLOURS,
     NARROW,
@@ -33,11 +29,8 @@ from pyxfer._report.plots import (
     history_plot,
     load_plot,
 )
-from pyxfer._report.run_charts import is_alone
 from pyxfer.errors import UsageError
-from pyxfer.units import format_percent
 
-SIDES: tuple[machines.Side, ...] = ("h2d", "d2h", "sum")
 NAMES = {
     "ceiling": ["sizes"],
     "ceiling of the host": ["sizes"],
@@ -97,61 +90,6 @@ def test_host_memory_has_no_peak_and_wrong_contents_no_point() -> None:
     assert report_of(wrong).badge(wrong)[0] == "bad"
 
 
-RESULTS = Path(__file__).parents[2] / "bench" / "results"
-FITTED = ("ceiling", "dma", "host", "modes", "small", "staged")
-
-
-@functools.cache
-def fitted(name: str) -> runs.Run:
-    """A committed run with the curves of its measurements."""
-    run = runs.Run.load(RESULTS / f"{name}.json.gz")
-    return msgspec.structs.replace(run, curves=curves(run.measurements))
-
-
-def misfits_of(run: runs.Run, side: machines.Side) -> dict[str, float]:
-    """The worst misfit of the curves of a side, by the name of their series."""
-    rows = [m for m in run.measurements if is_alone(m, side)]
-    names = {(m.route, m.variant, m.direction): " ".join(label_words(m, run)) for m in rows}
-    misfits = {(c.route, c.variant, c.direction): c.worst_misfit.value for c in run.curves if c.side == side}
-    return {name: misfits[way] or 0.0 for way, name in names.items()}
-
-
-@pytest.mark.parametrize("name", FITTED)
-def test_each_fitted_curve_passes_its_points_within_its_misfit_and_its_knee(name: str) -> None:
-    run = fitted(name)
-    sides = [side for side in SIDES if any(is_alone(m, side) for m in run.measurements)]
-    compared = 0
-    for side, plot in zip(sides, plots_of(chart_of(run, "sizes")), strict=True):
-        values, misfits = [value for value in values_of(plot) if "series" in value], misfits_of(run, side)
-        curve = {(v["series"], v["nbytes"]): v["gbps"] for v in values if not {"low", "knee"} & v.keys()}
-        points = {(v["series"], v["nbytes"]): v["gbps"] for v in values if "low" in v}
-        for (series, size), gbps in points.items():
-            if (series, float(size)) in curve:
-                assert abs(gbps / curve[series, size] - 1) <= misfits[series] + 1e-9
-                compared += 1
-        for knee in (value for value in values if "knee" in value):
-            own = [(nbytes, gbps) for (series, nbytes), gbps in curve.items() if series == knee["series"]]
-            below = max(point for point in own if point[0] <= knee["nbytes"])
-            above = min(point for point in own if point[0] >= knee["nbytes"])
-            assert below[1] <= knee["gbps"] <= above[1]
-    assert compared >= 3
-
-
-def test_the_curve_of_both_ways_is_drawn_over_the_size_of_one() -> None:
-    run = runs.Run.load(RESULTS / "ceiling.json.gz")
-    (curve,) = [c for c in run.curves if (c.route, c.side) == ("raw.pinned-async", "sum")]
-    (plot,) = [plot for plot in plots_of(chart_of(run, "sizes")) if "both ways" in titles_of(plot)[0]]
-    drawn = [v for v in values_of(plot) if v.get("series") == "pinned" and v["nbytes"] == 1 << 20]
-    rows = [m for m in run.measurements if (m.route, m.side, m.nbytes) == ("raw.pinned-async", "sum", 1 << 20)]
-    (row,) = rows
-    fitted_s = (curve.latency_s.value or 0.0) + row.moved_bytes / (curve.asymptote_gbps.value or 1.0) / 1e9
-    assert sorted(value["gbps"] for value in drawn) == pytest.approx(
-        sorted([row.gbps or 0.0, row.moved_bytes / fitted_s / 1e9])
-    )
-    (knee,) = [v for v in values_of(plot) if v.get("series") == "pinned" and "knee" in v]
-    assert knee["nbytes"] == pytest.approx((curve.half_bytes.value or 0.0) / 2)
-
-
 def test_an_interval_beyond_the_plot_has_an_arrow_at_its_edge() -> None:
     row = make_measurement()
     rate = msgspec.structs.replace(row.rate.value, high_gbps=1e6)  # type: ignore[type-var]
@@ -169,15 +107,6 @@ def test_the_words_of_the_peak_are_above_the_plot_and_its_axis_is_drawn_once() -
         assert (words["encoding"]["y"], words["mark"]["dy"] < 0) == ({"value": 0}, True)
         axes = [layer["encoding"]["y"].get("axis") or {} for layer in layers_of(plot)]
         assert [axis["orient"] for axis in axes if "orient" in axis] == ["right"]
-
-
-def test_each_fitted_curve_is_named_with_its_misfit() -> None:
-    run = fitted("ceiling")
-    for side, plot in zip(SIDES, plots_of(chart_of(run, "sizes")), strict=True):
-        lines = [line.replace("\u00a0", " ") for line in plot["title"]["subtitle"]]
-        misfits = misfits_of(run, side)
-        assert sorted(line.partition(":")[0] for line in lines) == sorted(misfits)
-        assert all(format_percent(misfits[line.partition(":")[0]]) in line for line in lines)
 
 
 def test_more_series_than_colours_are_named_in_the_title_and_not_drawn() -> None:
