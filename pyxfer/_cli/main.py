@@ -202,26 +202,10 @@ _GROUPS = {
     "Keep and compare": ("baseline", "compare", "history", "metrics", "fleet"),
     "Look": ("show", "report", "list", "info", "schema"),
 }
-_ALIASES = {"bandwidth": "ceiling"}
-# Options that take a list are in the singular; users also write the plural.
-_OTHER_NAMES = {
-    "batches": "batch",
-    "devices": "device",
-    "directions": "direction",
-    "engines": "engine",
-    "groups": "group",
-    "memories": "memory",
-    "modes": "mode",
-    "routes": "route",
-    "sizes": "size",
-}
 
 
 class _Verbs(WithDefaults, TyperGroup):
     """Runs every verb so that its errors, and those of the command line, become messages and exit codes."""
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None and os.path.isfile(args[0]):
@@ -289,10 +273,7 @@ app = Application(
     cls=_Verbs,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "token_normalize_func": lambda name: _OTHER_NAMES.get(name, name),
-    },
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

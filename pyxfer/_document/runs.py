@@ -14,7 +14,7 @@ import msgspec
 from pyxfer._document import checks, machines
 from pyxfer._document.checks import Amount, AtLeastOne, Count, Positive, Problems
 from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, Runtime, SavedDocument, Side, unknown
-from pyxfer._document.printing import HasCharts, HasTable
+from pyxfer._document.printing import HasTable, ShortRepr
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_percent, format_size, size_of, word_of
 
@@ -233,7 +233,7 @@ class Share(msgspec.Struct, frozen=True):
     high: float | None
 
 
-class Measurement(HasCharts, msgspec.Struct, frozen=True):
+class Measurement(ShortRepr, msgspec.Struct, frozen=True):
     """The trials of one route at one size, with their statistics.
 
     A copy in both directions at once makes three measurements: the sides `h2d`, `d2h` and their `sum`.

@@ -18,7 +18,7 @@ from pyxfer.errors import UsageError
 
 REPORTS: tuple[Report[Any], ...] = (
     *(module.REPORT for module in (run, links, watch, doctor, baseline, comparison, history, session, fleet)),
-    *(run.MEASUREMENT, fleet.HOST_REPORT),
+    fleet.HOST_REPORT,
 )
 _BY_STRUCT = {report.struct: report for report in REPORTS}
 CHARTS = tuple(dict.fromkeys(name for report in REPORTS for name in report.captions))

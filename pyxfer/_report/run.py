@@ -254,31 +254,3 @@ REPORT = Report(
     charts=charts_of_run,
     captions=CAPTIONS,
 )
-
-
-# --- one measurement -------------------------------------------------------------------------------------------------
-
-
-def _figures(m: runs.Measurement) -> Lines:
-    rate, counted = m.rate.value, sum(trial.invalid is None for trial in m.trials)
-    known = {
-        "bandwidth": units.format_gbps(rate.gbps) if rate is not None else m.rate.reason or "",
-        "95 % interval": rate_interval(rate),
-        "of the ceiling": "" if m.of_ceiling is None else units.format_percent(m.of_ceiling),
-        "of the peak": "" if m.of_peak is None else units.format_percent(m.of_peak),
-        "median": "" if m.elapsed_s is None else units.format_seconds(m.elapsed_s),
-        "trials": str(counted) if counted else "",
-    }
-    return [(name, text) for name, text in known.items() if text]
-
-
-MEASUREMENT = Report(
-    struct=runs.Measurement,
-    title=lambda m: clean(m.route),
-    page=lambda m, page: page.hanging(_figures(m)),
-    headline=repr,
-    badge=lambda _: ("none", "measurement"),
-    grids=lambda m: [text_grid("Figures", ("figure", "value"), _figures(m))],
-    charts=lambda _: {},
-    captions={},
-)

@@ -96,12 +96,6 @@ def test_the_help_has_each_verb_once_in_a_group_and_every_exit_code(command: Com
     assert [code for code in ("0 ", ", 1 ", ", 2 ", ", 3 ", ", 4 ", ", 130 ") if code not in codes] == []
 
 
-def test_bandwidth_is_another_name_of_ceiling(command: Command) -> None:
-    assert (
-        command("bandwidth", "--help").stdout.splitlines()[2:] == command("ceiling", "--help").stdout.splitlines()[2:]
-    )
-
-
 def test_a_file_in_the_place_of_a_command_is_told_from_a_mistyped_one(command: Command, tmp_path: Path) -> None:
     (tmp_path / "a b.json").write_text("{}")
     ended = command(str(tmp_path / "a b.json"))
