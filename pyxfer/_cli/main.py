@@ -17,7 +17,6 @@ import typer
 from typer.core import TyperGroup
 
 from pyxfer import units
-from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.baseline import app as baseline
 from pyxfer._cli.baseline import check, compare, history, save
@@ -113,7 +112,7 @@ def report_verb(
     ] = "report.html",
     chart: Annotated[
         str | None,
-        opt.option("--chart", "NAME", "Draw only this chart, such as sizes.", completion.one_of(completion.charts)),
+        opt.option("--chart", "NAME", "Draw only this chart, such as sizes."),
     ] = None,
 ) -> None:
     """Write saved documents as one page with charts.
@@ -137,9 +136,7 @@ def report_verb(
 def list_all(
     what: Annotated[
         str | None,
-        opt.argument(
-            "[routes]", "With routes: every route of every framework.", completion.one_of(lambda: ("routes",))
-        ),
+        opt.argument("[routes]", "With routes: every route of every framework."),
     ] = None,
     export_json: opt.WholeJson = None,
 ) -> None:
@@ -178,11 +175,7 @@ def _list_routes(exports: Exports[object]) -> None:
 def schema(
     kind: Annotated[
         str,
-        opt.argument(
-            "KIND",
-            "run, watch, baseline, comparison, examination, pytest, links, host or fleet.",
-            completion.one_of(completion.kinds),
-        ),
+        opt.argument("KIND", "run, watch, baseline, comparison, examination, pytest, links, host or fleet."),
     ],
 ) -> None:
     """Print the JSON Schema of a kind of document."""

@@ -21,8 +21,6 @@ REPORTS: tuple[Report[Any], ...] = (
     fleet.HOST_REPORT,
 )
 _BY_STRUCT = {report.struct: report for report in REPORTS}
-CHARTS = tuple(dict.fromkeys(name for report in REPORTS for name in report.captions))
-"""The names of all charts."""
 
 
 def report_of(document: object) -> Report[Any]:
