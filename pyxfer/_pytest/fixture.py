@@ -14,7 +14,7 @@ import msgspec
 from pyxfer._ceiling.callables import Beside, Call, check_callable, measure_beside
 from pyxfer._ceiling.stages import circumstances
 from pyxfer._document.machines import Fact, Remark
-from pyxfer._document.runs import Measurement, Share, Summary
+from pyxfer._document.runs import Measurement, Share
 from pyxfer._document.sessions import TestMachine
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
@@ -43,7 +43,7 @@ _NO_VALUE = cast("object", None)
 @dataclass(frozen=True)
 class How:
     device: int | str = 0
-    budget_s: float = DEFAULT_BUDGET_S
+    budget: float = DEFAULT_BUDGET_S
     precision: float = DEFAULT_PRECISION
 
 
@@ -75,7 +75,7 @@ class Timing:
                 stream=stream,
                 device=self.how.device,
                 precision=self.how.precision,
-                budget=self.how.budget_s,
+                budget=self.how.budget,
             )
             presence.look()
             others = circumstances(presence.other_processes, environment, self._environment())
@@ -132,29 +132,14 @@ class Outcome:
         return self.measurement.elapsed_s
 
     @property
-    def summary(self) -> Summary | None:
-        """The seconds of all calls: median with its interval, quartiles, extremes."""
-        return self.measurement.summary
-
-    @property
     def of_ceiling(self) -> float | None:
         """The bandwidth as a share of raw copies in the same rounds."""
         return self.measurement.of_ceiling
 
     @property
-    def share(self) -> Share | None:
-        """`of_ceiling` with its interval."""
-        return self.measurement.ceiling_share.value
-
-    @property
     def ceiling_gbps(self) -> float | None:
         """The bandwidth of raw copies of this size in the same rounds."""
         return None if self.ceiling.value is None else self.ceiling.value.gbps
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """The texts of all remarks."""
-        return tuple(remark.text for remark in self.measurement.remarks)
 
 
 def believed(beside: Beside, value: object, others: list[Remark]) -> Outcome:

@@ -24,18 +24,7 @@ MARKER_LINE = (
 NOT_A_DEVICE = "is not a device: give an index, a UUID or a PCI address of a GPU, or host."
 
 
-@dataclass(frozen=True)
-class MarkerArguments:
-    """The limits of a test and how it is measured; None is an argument that was not given."""
-
-    min_of_ceiling: float | None = None
-    max_s: float | None = None
-    budget: float | None = None
-    precision: float | None = None
-    device: int | str | None = None
-
-
-def read_marker(markers: Iterable[pytest.Mark]) -> MarkerArguments:
+def read_marker(markers: Iterable[pytest.Mark]) -> dict[str, Any]:
     """The arguments of all markers of a test, the closest first: a test's own takes precedence over its class's."""
     given: dict[str, Any] = {}
     for marker in markers:
@@ -45,7 +34,7 @@ def read_marker(markers: Iterable[pytest.Mark]) -> MarkerArguments:
             if name not in _READERS:
                 raise UsageError(f"{name!r:.80} is not an argument: choose one of {', '.join(_READERS)}.")
             given.setdefault(name, _READERS[name](value, name))
-    return MarkerArguments(**given)
+    return given
 
 
 def marker_error(item: pytest.Item) -> str | None:

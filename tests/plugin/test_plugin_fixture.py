@@ -21,7 +21,7 @@ from pyxfer.native import Engine
 @pytest.fixture
 def own(link: Any) -> Xfer:
     """What a test gets as `xfer`, in host memory."""
-    return Xfer(Timing("a.py::test", How("host", budget_s=0.05)))
+    return Xfer(Timing("a.py::test", How("host", budget=0.05)))
 
 
 def test_a_copy_has_a_bandwidth_and_a_share(suite: Any, link: Any) -> None:
@@ -31,7 +31,7 @@ def test_a_copy_has_a_bandwidth_and_a_share(suite: Any, link: Any) -> None:
                 xfer(copy, nbytes=1 << 20)
             found = xfer.result
             assert found.gbps == found.measurement.gbps and found.reason is None
-            assert found.share.value == found.of_ceiling and found.summary.median_s == found.elapsed_s
+            assert found.measurement.summary.median_s == found.elapsed_s and 0 < found.of_ceiling
     """)
     suite.run("--xfer-json=out.json", budget="300ms").assert_outcomes(passed=1)
     found = suite.only()

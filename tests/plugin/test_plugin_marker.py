@@ -17,7 +17,7 @@ from pyxfer._frameworks.registry import load_framework
 from pyxfer._pytest.derived import judged
 from pyxfer._pytest.fixture import Outcome, believed
 from pyxfer._pytest.session import USUAL_ROUTES, next_command
-from pyxfer._pytest.settings import MarkerArguments, read_marker
+from pyxfer._pytest.settings import read_marker
 from pyxfer.errors import UsageError
 
 COPY = """
@@ -162,11 +162,11 @@ def test_on_a_gpu_the_failure_names_the_next_command(suite: Any, link: Any, as_g
     suite.write("""
         import pytest, time
 
-        @pytest.mark.xfer(max_s="1ms")
+        @pytest.mark.xfer(max_s="1ms", budget="60s", precision="90%")
         def test_slow(xfer):
             xfer(time.sleep, 2e-3, nbytes=4096)
     """)
-    result = suite.bare("--xfer-budget=150ms")
+    result = suite.bare()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["xfer: too slow: *", "test_it.py:5: xfer(time.sleep*", "pyxfer ceiling --size 4KiB *"])
 
@@ -265,7 +265,7 @@ def test_an_invalid_marker_and_one_without_the_fixture_are_collection_errors(sui
 
 def test_the_closest_marker_takes_precedence() -> None:
     marks = [pytest.mark.xfer(max_s=1.0).mark, pytest.mark.xfer(max_s=2.0, budget="300ms").mark]
-    assert read_marker(marks) == MarkerArguments(max_s=1.0, budget=0.3)
+    assert read_marker(marks) == {"max_s": 1.0, "budget": 0.3}
 
 
 def test_options_take_precedence_over_markers(suite: Any, link: Any) -> None:

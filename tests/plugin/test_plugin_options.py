@@ -28,14 +28,6 @@ def unfolded(result: pytest.RunResult) -> str:
     return " ".join(result.stdout.str().split())
 
 
-def test_the_help_of_pytest_has_the_options(suite: Any) -> None:
-    result = suite.bare("--help")
-    assert result.ret == 0
-    assert "--xfer-compare-fail=SHARE fail if a test is certainly slower by more than SHARE, such as 5%" in unfolded(
-        result
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -255,11 +255,6 @@ def test_a_watch_has_tables_of_copies_calls_and_ranges() -> None:
         WATCHED.table("kernels")
 
 
-def test_an_unknown_table_is_refused() -> None:
-    with pytest.raises(UsageError, match="Table 'kernels' is unknown: choose one of steps, copies, calls, ranges"):
-        WATCHED.to_csv("kernels")
-
-
 def test_markdown_of_a_watch_escapes_names() -> None:
     assert SCRIPT not in make_watched(decode=SCRIPT, line=SCRIPT).to_markdown()
 

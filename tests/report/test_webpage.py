@@ -246,11 +246,3 @@ def test_documents_share_a_page_that_names_their_machines_if_these_differ() -> N
     assert "different machines" in page
     assert "another" in page
     assert "different machines" not in page_html([first, first])
-
-
-def test_ten_thousand_trials_of_each_row_fit_into_the_page() -> None:
-    trials = tuple(runs.Trial(number, 1e-3 + number * 1e-7) for number in range(10_000))
-    row = msgspec.structs.replace(make_measurement(), trials=trials)
-    rows = tuple(msgspec.structs.replace(row, nbytes=4096 << place) for place in range(10))
-    page = page_html([make_run(measurements=rows, curves=())])
-    assert len(page.encode()) < MAX_BYTES
