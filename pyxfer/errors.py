@@ -29,20 +29,18 @@ class StoreError(PyxferError):
     """A store cannot be opened, read or written. The message says what to do."""
 
 
-_CHARTS = "pip install altair nanoarrow pypdf vl-convert-python"
+_CHARTS = "pip install altair nanoarrow vl-convert-python"
 # How to install each library that pyxfer can use and does not require. pyxfer's extras would install the same, and are
 # not named because pyxfer is on no package index.
 INSTALL = {
     "altair": _CHARTS,
     "nanoarrow": _CHARTS,
     "vl_convert": _CHARTS,
-    "pypdf": _CHARTS,
     "sqlalchemy": "pip install sqlalchemy",
     "psycopg": "pip install 'psycopg[binary]'",
     "prometheus_client": "pip install prometheus-client",
     "ray": "pip install ray",
     "pandas": "pip install pandas",
-    "polars": "pip install polars",
     "pynvml": "pip install nvidia-ml-py",
     "ml_dtypes": "pip install ml_dtypes",
     "torch": "pip install torch",

@@ -114,11 +114,3 @@ def section(text: str, heading: str) -> str:
     """The text from a heading to the next empty line."""
     begin = text.index(heading) + len(heading)
     return text[begin : text.index("\n\n", begin)] if "\n\n" in text[begin:] else text[begin:]
-
-
-def made(**figures: Any) -> runs.Measurement:
-    """The explained row with other figures, in seconds."""
-    fields: dict[str, Any] = {
-        name: None if value is None else stats.summarise([value] * 8) for name, value in figures.items()
-    }
-    return make_explained(**fields)

@@ -14,7 +14,6 @@ from fleet_samples import arrivals, make_fleet, make_host, make_hosts
 from framework_samples import make_frameworks_run, make_image_batch_run
 from link_samples import h200_rate, link_device, make_links
 from pages import HOST_REASON, full_run, host_run
-from ring_samples import make_state
 from samples import SCRIPT, make_device, make_hostile, make_measurement, make_missing, make_run
 from watch_samples import make_stalled, make_unseen, make_watched
 from xfer_samples import row_of, session
@@ -142,7 +141,6 @@ DOCUMENTS: dict[str, Any] = {
     "pytest": session(row_of(), row_of("tests/test_b.py::test_other", None)),
     "nothing measured": make_run(measurements=(make_missing(),), curves=()),
     "one point": make_run(measurements=(make_measurement(),), curves=()),
-    "tuning": make_state(),
     "hostile": make_outside_run(),
     "links": make_links(),
     "links of one GPU": make_links(1),

@@ -32,10 +32,6 @@ try:
 except ValueError as error:
     assert "Invalid address format: nowhere" in str(error), error
 """,
-    "heading of pytest": """
-from pyxfer._pytest.heading import device_line
-assert "unknown" not in device_line("host")
-""",
     "process of a baseline": """
 from pyxfer._baseline.measure import Ready
 ready = Ready()

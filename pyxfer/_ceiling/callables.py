@@ -42,7 +42,6 @@ Sync = Callable[[], object]
 Result = TypeVar("Result")
 # The first calls may compile, and may still grow a memory pool.
 WARM_CALLS = 2
-UNRECORDED_CALLS = 1 + WARM_CALLS
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,6 @@ class Call:
     """Called before each `run`, untimed."""
     sync: Sync | None = None
     """Called after each `run` to wait for a framework."""
-    unrecorded: int = UNRECORDED_CALLS
-    """Calls before the first trial."""
-    rounds: int | None = None
-    """A fixed number of trials, regardless of precision and budget."""
 
 
 class CallableError(Exception):
@@ -271,19 +266,17 @@ def _reference(
 
 
 def _time(item: Item[Call], reference: Item[CopyPlan] | None, precision: float, budget_s: float, seed: int) -> None:
-    call = item.head.source
-    unrecorded = [item.subject.call_once(0) for _ in range(call.unrecorded)]
+    first, *_ = [item.subject.call_once(0) for _ in range(1 + WARM_CALLS)]
     group = make_group([item, reference] if reference else [item])
     # Only one round is required, because a single call may take minutes.
     sampler = Sampler([group], precision, time.perf_counter() + budget_s, seed, fewest_rounds=1)
     raised: CudaError | None = None
     try:
-        sampler.run() if call.rounds is None else sampler.run_rounds(call.rounds)
+        sampler.run()
     except CallableError as error:
         raised = error.error
     if raised is not None:  # outside of the block, so that it has no context
         raise raised
-    first = unrecorded[0] if unrecorded else item.trials(item.head.sides[-1])[0]
     item.first_s = Fact(first.elapsed_s)
 
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import pyxfer
-from pyxfer._cli import completion, measure_request
+from pyxfer._cli import measure_request
 from pyxfer._cli import options as opt
-from pyxfer._cli.completion import one_of
 from pyxfer._cli.defaults import Application
 from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, NotKeptError, say, why_invalid
 from pyxfer._cli.output import Exports, document_json, json_text, rescued, write_result
@@ -31,8 +30,8 @@ What = "A file with a run, links or a baseline, an id of the store (r-..., b-...
 
 
 def compare(
-    a: Annotated[str, opt.argument("A", What, one_of(completion.measured))],
-    b: Annotated[str, opt.argument("B", "The measurement to compare with A.", one_of(completion.measured))],
+    a: Annotated[str, opt.argument("A", What)],
+    b: Annotated[str, opt.argument("B", "The measurement to compare with A.")],
     fail_on: Annotated[
         str | None,
         opt.option("--fail-on", "slower:SHARE", "Exit with 1 if a cell is certainly slower by more than SHARE."),
@@ -144,7 +143,7 @@ def history(
 DEFAULT_NAME, LINKS_NAME = "default", "links"
 
 Host = Annotated[str | None, opt.option("--host", "HOST", "Only this host.")]
-Which = Annotated[str, opt.argument("NAME", "A name, or an id that the list shows.", one_of(completion.baselines))]
+Which = Annotated[str, opt.argument("NAME", "A name, or an id that the list shows.")]
 
 app = Application(
     rich_markup_mode=None,
@@ -176,9 +175,7 @@ def list_all(host: Host = None, export_json: opt.WholeJson = None, store: opt.St
 
 @app.command(epilog=opt.example("pyxfer baseline show", "pyxfer baseline show monday --host node-7"))
 def show(
-    name: Annotated[
-        str, opt.argument("[NAME]", "A name, or an id that the list shows.", one_of(completion.baselines))
-    ] = DEFAULT_NAME,
+    name: Annotated[str, opt.argument("[NAME]", "A name, or an id that the list shows.")] = DEFAULT_NAME,
     host: Host = None,
     export_json: opt.WholeJson = None,
     store: opt.Store = None,
@@ -266,9 +263,7 @@ def import_file(
 
 Name = Annotated[
     str | None,
-    opt.option(
-        "--name", "NAME", "Name of the baseline; default: default, or links with --links.", one_of(completion.baselines)
-    ),
+    opt.option("--name", "NAME", "Name of the baseline; default: default, or links with --links."),
 ]
 Processes = Annotated[
     int, opt.option("--processes", "N", "Number of measuring processes, one after the other.", min=1, max=100)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.failures import INTERRUPTED, NOT_VALID, CtrlC, nothing_measured, say
 from pyxfer._cli.output import Exports, document_json, rescued
@@ -27,7 +26,7 @@ Labels = Annotated[list[str] | None, opt.option("--label", "KEY=VALUE", "A label
 Name = Annotated[str | None, opt.option("--name", "NAME", "Name of the host, for a container; default the machine's.")]
 Budget = Annotated[str, opt.option("--budget", "TIME", "Time limit of the whole command, such as 25s.")]
 _DEVICES = "Comma-separated list of GPUs by index, UUID or PCI address, or host (its memory); all GPUs by default."
-Devices = Annotated[str | None, opt.listed("--device", _DEVICES, completion.devices)]
+Devices = Annotated[str | None, opt.option("--device", "LIST", _DEVICES)]
 Save = Annotated[
     bool, typer.Option("--save", help="Also save the document in the store, for pyxfer fleet run --via store.")
 ]

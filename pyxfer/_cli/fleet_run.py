@@ -15,7 +15,6 @@ import typer
 from pyxfer import units
 from pyxfer._cli import fleet
 from pyxfer._cli import options as opt
-from pyxfer._cli.completion import one_of
 from pyxfer._cli.failures import INTERRUPTED, say
 from pyxfer.errors import UsageError
 
@@ -33,9 +32,7 @@ _MAX_AT_ONCE = 400
 
 Via = Annotated[
     str,
-    opt.option(
-        "--via", "WAY", "How hosts are reached: auto, srun, ssh, ray, files or store.", one_of(lambda: TRANSPORTS)
-    ),
+    opt.option("--via", "WAY", "How hosts are reached: auto, srun, ssh, ray, files or store."),
 ]
 Hosts = Annotated[str | None, opt.option("--hosts", "LIST", "Comma-separated list of hosts.")]
 HostsFile = Annotated[

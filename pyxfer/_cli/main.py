@@ -17,7 +17,6 @@ import typer
 from typer.core import TyperGroup
 
 from pyxfer import units
-from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.baseline import app as baseline
 from pyxfer._cli.baseline import check, compare, history, save
@@ -35,7 +34,7 @@ from pyxfer._cli.fleet import app as fleet
 from pyxfer._cli.fleet_host import host as fleet_host
 from pyxfer._cli.fleet_run import run as fleet_run
 from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, links, tune
-from pyxfer._cli.metrics import metrics, text_of
+from pyxfer._cli.metrics import metrics
 from pyxfer._cli.options import example as _example
 from pyxfer._cli.output import Exports, announce_runtime, json_text, measure_and_deliver, run_exports, write_result
 from pyxfer._cli.watch import watch
@@ -83,48 +82,37 @@ def info(export_json: opt.WholeJson = None) -> None:
 
 
 _STDIN = "/dev/stdin"
-_SORTS = "size, gbps, route, direction, memory or mode"
 
 
 def show(
     file: Annotated[str, opt.argument("FILE", "A file that pyxfer saved, also as .gz; - is stdin.")],
-    sort: Annotated[
-        str | None,
-        opt.option("--sort", "KEY", f"One row per measurement: {_SORTS}.", completion.one_of(completion.sorts)),
-    ] = None,
     details: opt.Details = False,
     export_csv: opt.ExportCsv = None,
     export_md: opt.ExportMd = None,
-    export_prometheus: opt.ExportPrometheus = None,
 ) -> None:
     """Print a saved document.
 
     Prints a run, links, watch, examination, baseline, comparison, pytest session, host or fleet again.
     """
     from pyxfer._document import codec
-    from pyxfer._report.kinds import print_document, table_of, to_markdown
+    from pyxfer._report.kinds import table_of, to_markdown
 
-    metrics_text = ""
     exports: Exports[Any] = Exports(
         (export_csv, lambda document: table_of(document).to_csv()),
         (export_md, to_markdown),
-        (export_prometheus, lambda _: metrics_text),
     )
-    document = codec.load(_STDIN if file == "-" else file)
-    if export_prometheus is not None:
-        metrics_text = text_of(document)  # refused before anything is printed
-    exports.deliver(document, lambda page: print_document(document, page, sort), details=details)
+    exports.deliver(codec.load(_STDIN if file == "-" else file), details=details)
 
 
 def report_verb(
     files: Annotated[list[str], opt.argument("FILE...", "Files that pyxfer saved, also as .gz; their order is kept.")],
     output: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="FILE", help="Write a page (.html), or pictures (.svg, .png or .pdf)."),
+        typer.Option("--output", "-o", metavar="FILE", help="Write a page (.html), or pictures (.svg or .png)."),
     ] = "report.html",
     chart: Annotated[
         str | None,
-        opt.option("--chart", "NAME", "Draw only this chart, such as sizes.", completion.one_of(completion.charts)),
+        opt.option("--chart", "NAME", "Draw only this chart, such as sizes."),
     ] = None,
 ) -> None:
     """Write saved documents as one page with charts.
@@ -148,9 +136,7 @@ def report_verb(
 def list_all(
     what: Annotated[
         str | None,
-        opt.argument(
-            "[routes]", "With routes: every route of every framework.", completion.one_of(lambda: ("routes",))
-        ),
+        opt.argument("[routes]", "With routes: every route of every framework."),
     ] = None,
     export_json: opt.WholeJson = None,
 ) -> None:
@@ -189,11 +175,7 @@ def _list_routes(exports: Exports[object]) -> None:
 def schema(
     kind: Annotated[
         str,
-        opt.argument(
-            "KIND",
-            "run, watch, baseline, comparison, examination, pytest, links, host or fleet.",
-            completion.one_of(completion.kinds),
-        ),
+        opt.argument("KIND", "run, watch, baseline, comparison, examination, pytest, links, host or fleet."),
     ],
 ) -> None:
     """Print the JSON Schema of a kind of document."""
@@ -213,26 +195,10 @@ _GROUPS = {
     "Keep and compare": ("baseline", "compare", "history", "metrics", "fleet"),
     "Look": ("show", "report", "list", "info", "schema"),
 }
-_ALIASES = {"bandwidth": "ceiling"}
-# Options that take a list are in the singular; users also write the plural.
-_OTHER_NAMES = {
-    "batches": "batch",
-    "devices": "device",
-    "directions": "direction",
-    "engines": "engine",
-    "groups": "group",
-    "memories": "memory",
-    "modes": "mode",
-    "routes": "route",
-    "sizes": "size",
-}
 
 
 class _Verbs(WithDefaults, TyperGroup):
     """Runs every verb so that its errors, and those of the command line, become messages and exit codes."""
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if self.get_command(ctx, args[0]) is None and os.path.isfile(args[0]):
@@ -300,10 +266,7 @@ app = Application(
     cls=_Verbs,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "token_normalize_func": lambda name: _OTHER_NAMES.get(name, name),
-    },
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -381,7 +344,7 @@ _add(app, "links", links, "links", "links --group together,pairs --device 0,1 --
 _add(app, "info", info, "info --export-json machine.json")
 _add(app, "list", list_all, "list", "list routes")
 _add(app, "schema", schema, "schema run > run.schema.json")
-_add(app, "show", show, "show run.json --sort gbps")
+_add(app, "show", show, "show run.json --details")
 _add(app, "report", report_verb, "report run.json", "report run.json -o sizes.svg --chart sizes")
 _add(app, "tune", tune, "tune", "tune --device 1 --budget 3s --export-json tuning.json")
 _add(

@@ -9,9 +9,8 @@ import typer
 
 import pyxfer
 from pyxfer import units
-from pyxfer._cli import completion, output
 from pyxfer._cli import options as opt
-from pyxfer._cli.completion import one_of
+from pyxfer._cli import output
 from pyxfer._cli.defaults import is_given
 from pyxfer._cli.failures import end_as, say
 from pyxfer.errors import UsageError
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str] | None,
-    opt.argument("FRAMEWORK...", "torch, tensorflow, cupy or jax; all by default.", one_of(completion.frameworks)),
+    opt.argument("FRAMEWORK...", "torch, tensorflow, cupy or jax; all by default."),
 ]
 _ROUTES = "Route names or patterns, such as 'tf.*,torch.to'; see pyxfer list routes."
-Routes = Annotated[str | None, opt.listed("--route", _ROUTES, completion.framework_routes)]
+Routes = Annotated[str | None, opt.option("--route", "LIST", _ROUTES)]
 _WORKLOAD = "copy (bytes only) or image-batch (copy, cast, read a row back)."
-Workload = Annotated[str, opt.option("--workload", "NAME", _WORKLOAD, one_of(completion.workloads))]
+Workload = Annotated[str, opt.option("--workload", "NAME", _WORKLOAD)]
 Sizes = Annotated[
     str | None, opt.option("--size", "SIZES", "Sizes for copy, such as 1MiB,96MiB; default 4KiB:256MiB:x16.")
 ]
@@ -38,7 +37,7 @@ Batches = Annotated[
     str | None, opt.option("--batch", "COUNTS", "Batch sizes for image-batch, such as 8,512; default 1:512:x2.")
 ]
 Directions = Annotated[
-    str | None, opt.listed("--direction", "Comma-separated list of h2d, d2h; both by default.", completion.one_way)
+    str | None, opt.option("--direction", "LIST", "Comma-separated list of h2d, d2h; both by default.")
 ]
 Ingest = Annotated[
     bool, typer.Option("--ingest", help="Also time how each framework imports a NumPy array; needs no GPU.")
@@ -104,14 +103,12 @@ def frameworks(
 
 
 def explain(
-    route: Annotated[
-        str, opt.argument("ROUTE", "A route such as tf.function; see pyxfer list routes.", one_of(completion.routes))
-    ],
+    route: Annotated[str, opt.argument("ROUTE", "A route such as tf.function; see pyxfer list routes.")],
     *,
     size: Annotated[str, opt.option("--size", "SIZE", "One size, such as 96MiB.")] = "96MiB",
     direction: Annotated[
         str | None,
-        opt.option("--direction", "WAY", "Direction of a raw route: h2d (default) or d2h.", one_of(completion.one_way)),
+        opt.option("--direction", "WAY", "Direction of a raw route: h2d (default) or d2h."),
     ] = None,
     device: opt.Device = "0",
     precision: opt.Precision = "2%",
@@ -160,7 +157,6 @@ def tune(
     require_gpu: opt.RequireGpu = False,
     quiet: opt.Quiet = False,
     export_json: opt.WholeJson = None,
-    report: opt.Report = None,
 ) -> None:
     """Find the best upload settings for this host.
 
@@ -172,7 +168,7 @@ def tune(
     from pyxfer._report.tune import print_tuning
     from pyxfer._upload import tuning
 
-    exports: output.Exports[RingState] = output.Exports((export_json, output.json_text), report=report, quiet=quiet)
+    exports: output.Exports[RingState] = output.Exports((export_json, output.json_text), quiet=quiet)
     budget_s = units.seconds_of(budget, "--budget")
     choice = output.announce_runtime(device, require_gpu)
     found = find_device(choice.engine, device)
@@ -289,15 +285,13 @@ def ceiling(
 
 
 _GROUPS = "Comma-separated list of host, together, pairs, local, latency, numa, small."
-Groups = Annotated[str, opt.listed("--group", _GROUPS, completion.link_groups)]
-Engines = Annotated[
-    str, opt.listed("--engine", "Comma-separated list of ce (copy engines), sm (kernels).", completion.copy_engines)
-]
+Groups = Annotated[str, opt.option("--group", "LIST", _GROUPS)]
+Engines = Annotated[str, opt.option("--engine", "LIST", "Comma-separated list of ce (copy engines), sm (kernels).")]
 LinkSize = Annotated[
     str | None, opt.option("--size", "SIZE", "Size of each copy, such as 512MiB; by default it fits the link.")
 ]
 _DEVICES = "Comma-separated list of GPUs by index, UUID or PCI address; all by default."
-Devices = Annotated[str | None, opt.listed("--device", _DEVICES, completion.devices)]
+Devices = Annotated[str | None, opt.option("--device", "LIST", _DEVICES)]
 LinksBudget = Annotated[
     str | None, opt.option("--budget", "TIME", "Time limit for measuring; default 15s for each GPU.")
 ]

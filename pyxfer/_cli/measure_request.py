@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.defaults import is_given
 from pyxfer.errors import UsageError
@@ -24,9 +23,9 @@ LinksFlag = Annotated[
 _DEVICES = "A GPU by index, UUID or PCI address, default 0; with --links a list, all by default."
 _GROUPS = "With --links: list of host, together, pairs, local, latency, numa, small; all but small by default."
 _ENGINES = "With --links: list of ce (copy engines, the default), sm (kernels)."
-Devices = Annotated[str | None, opt.listed("--device", _DEVICES, completion.devices)]
-Groups = Annotated[str | None, opt.listed("--group", _GROUPS, completion.link_groups)]
-Engines = Annotated[str | None, opt.listed("--engine", _ENGINES, completion.copy_engines)]
+Devices = Annotated[str | None, opt.option("--device", "LIST", _DEVICES)]
+Groups = Annotated[str | None, opt.option("--group", "LIST", _GROUPS)]
+Engines = Annotated[str | None, opt.option("--engine", "LIST", _ENGINES)]
 _OF_ONE_DEVICE = ("direction", "memory", "mode")
 _OF_LINKS = ("group", "engine")
 

@@ -7,7 +7,6 @@ import platform
 import stat
 from typing import TYPE_CHECKING, Annotated
 
-from pyxfer._cli import completion
 from pyxfer._cli import options as opt
 from pyxfer._cli.failures import say
 from pyxfer._cli.output import COLLECTED, Exports
@@ -27,15 +26,6 @@ def metrics(
     file: Annotated[
         str | None, opt.argument("[RUN.json]", "A saved run or links, not the newest in the store.")
     ] = None,
-    device: Annotated[
-        str | None,
-        opt.option(
-            "--device",
-            "0|UUID",
-            "Only this GPU; default: each GPU of this host.",
-            completion.one_of(completion.devices),
-        ),
-    ] = None,
     export_prometheus: Annotated[
         str, opt.option("--export-prometheus", "FILE", "Write them to FILE; - is stdout.")
     ] = STDOUT,
@@ -54,49 +44,27 @@ def metrics(
     exports: Exports[str] = Exports((export_prometheus, str))
     if file is not None and store is not None:
         raise UsageError("A file and --store exclude each other: give one of them.")
-    exports.finish(
-        _text(_stored(store), device) if file is None else _text_of_saved(codec.load_any(file, (Run, Links)), device)
-    )
+    exports.finish(_text(_stored(store)) if file is None else _text_of_saved(codec.load_any(file, (Run, Links))))
     is_collected = exports.takes_stdout or export_prometheus.endswith(COLLECTED)
     if not is_collected and stat.S_ISREG(os.stat(export_prometheus).st_mode):
         say(f"node_exporter collects only files that end in {COLLECTED}; {export_prometheus!r} does not")
 
 
-def text_of(document: object) -> str:
-    """The metrics of a saved document.
-
-    Raises:
-        UsageError: it has none.
-
-    """
-    from pyxfer._document.fleets import Fleet
-    from pyxfer._document.links import Links
-    from pyxfer._document.runs import Run
-    from pyxfer._report.fleet_formats import TEXTS
-
-    if isinstance(document, Fleet):
-        return TEXTS["prometheus"](document)
-    if isinstance(document, (Run, Links)):
-        return _text_of_saved(document, None)
-    raise UsageError("--export-prometheus is for runs, links and fleets, and this document is none: leave it out.")
-
-
-def _text_of_saved(saved: Run | Links, device: str | None) -> str:
+def _text_of_saved(saved: Run | Links) -> str:
     from pyxfer._document.runs import Run
     from pyxfer._measure.link_runs import runs_of
 
     if saved.runtime == "host":
         raise UsageError("The document was measured in host memory and not over a link: give that of a GPU.")
-    return _text([saved], device) if isinstance(saved, Run) else _text(list(runs_of(saved)), device, saved)
+    return _text([saved]) if isinstance(saved, Run) else _text(list(runs_of(saved)), saved)
 
 
-def _text(runs: list[Run], device: str | None, links: Links | None = None) -> str:
+def _text(runs: list[Run], links: Links | None = None) -> str:
     from pyxfer._report import prometheus
 
-    chosen = _chosen(runs, device)
-    for run in chosen:
+    for run in runs:
         _say_left_out(run)
-    return prometheus.exposition([_exported(run) for run in chosen], links).decode()
+    return prometheus.exposition([_exported(run) for run in runs], links).decode()
 
 
 def _stored(url: str | None) -> list[Run]:
@@ -112,21 +80,6 @@ def _stored(url: str | None) -> list[Run]:
                 "save one with pyxfer baseline save, or give a RUN.json."
             )
     return runs
-
-
-def _chosen(runs: list[Run], device: str | None) -> list[Run]:
-    if device is None:
-        return runs
-    wanted = device.strip().lower()
-    found = [
-        run
-        for run in runs
-        if wanted and (str(run.device.index) == wanted or (run.device.uuid.value or "").lower().startswith(wanted))
-    ]
-    if len(found) != 1:
-        there = "; ".join(f"{run.device.index} {run.device.uuid.value or 'without a UUID'}" for run in runs)
-        raise UsageError(f"{device!r:.80} matches {len(found)} of the GPUs that have a run: name one of {there}.")
-    return found
 
 
 def _exported(run: Run) -> Exported:

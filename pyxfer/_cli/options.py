@@ -6,24 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from pyxfer._cli import completion
-from pyxfer._cli.completion import Complete as Completer
-from pyxfer._cli.completion import Values, one_of, some_of
-
 
 def example(*commands: str) -> str:
     """The end of a help page; the backspace keeps typer from joining its lines."""
     return "\b\nExample:\n" + "\n".join(f"  {command}" for command in commands)
 
 
-def option(name: str, metavar: str, text: str, complete: Completer | None = None, **limits: int) -> Any:
+def option(name: str, metavar: str, text: str, **limits: int) -> Any:
     """An option with a value; `limits` are the bounds of a number."""
-    return typer.Option(name, metavar=metavar, help=text, autocompletion=complete, **limits)  # type: ignore[call-overload]
-
-
-def listed(name: str, text: str, values: Values) -> Any:
-    """An option that takes a comma-separated list of these values."""
-    return option(name, "LIST", text, some_of(values))
+    return typer.Option(name, metavar=metavar, help=text, **limits)  # type: ignore[call-overload]
 
 
 def flag(names: str, text: str) -> Any:
@@ -31,26 +22,21 @@ def flag(names: str, text: str) -> Any:
     return typer.Option(*names.split(), help=text, show_default=False)
 
 
-def argument(metavar: str, text: str, complete: Completer | None = None) -> Any:
-    return typer.Argument(metavar=metavar, help=text, autocompletion=complete)
+def argument(metavar: str, text: str) -> Any:
+    return typer.Argument(metavar=metavar, help=text)
 
 
 Device = Annotated[
     str,
-    option(
-        "--device",
-        "0|UUID|PCI|host",
-        "Index, UUID or PCI address of a GPU, or host (its memory).",
-        one_of(completion.devices),
-    ),
+    option("--device", "0|UUID|PCI|host", "Index, UUID or PCI address of a GPU, or host (its memory)."),
 ]
-Directions = Annotated[str, listed("--direction", "Comma-separated list of h2d, d2h, both.", completion.directions)]
+Directions = Annotated[str, option("--direction", "LIST", "Comma-separated list of h2d, d2h, both.")]
 Memories = Annotated[
     str,
-    listed("--memory", "Comma-separated list of pageable, pinned, registered, write-combined.", completion.memories),
+    option("--memory", "LIST", "Comma-separated list of pageable, pinned, registered, write-combined."),
 ]
 Modes = Annotated[
-    str, listed("--mode", "Comma-separated list of auto, memcpy, async, streams:N, batch, staged.", completion.modes)
+    str, option("--mode", "LIST", "Comma-separated list of auto, memcpy, async, streams:N, batch, staged.")
 ]
 Sizes = Annotated[str, option("--size", "SIZES", "Sizes and ranges, such as 4KiB,1MiB or 4KiB:256MiB:x4.")]
 Details = Annotated[bool, flag("--details/--no-details", "Print all figures: sizes, intervals, fits, peaks, checks.")]
@@ -81,7 +67,7 @@ ExportPrometheus = Annotated[
     str | None, option("--export-prometheus", "FILE", "Write Prometheus metrics; - is stdout.")
 ]
 Report = Annotated[
-    str | None, option("--report", "FILE", "Write a page with charts (.html), or pictures (.svg, .png, .pdf).")
+    str | None, option("--report", "FILE", "Write a page with charts (.html), or pictures (.svg, .png).")
 ]
 WholeJson = Annotated[
     str | None, option("--export-json", "FILE", "Write JSON; compressed if FILE ends in .gz; - is stdout.")

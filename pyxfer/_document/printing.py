@@ -35,8 +35,8 @@ class ShortRepr:
         return f"<{type(self).__name__} {text if len(text) <= _MAX_LENGTH else f'{text[: _MAX_LENGTH - 3]}...'}>"
 
 
-class HasCharts(ShortRepr):
-    """An object with charts, which a notebook shows as the first of them and a small table."""
+class HasTable(ShortRepr):
+    """A document with a page of its own, whose rows are a table; a notebook shows its first chart and a small table."""
 
     __slots__ = ()
 
@@ -58,12 +58,6 @@ class HasCharts(ShortRepr):
         drawn = {f"application/vnd.vegalite.v{VEGA_LITE}+json": kinds.chart_of(self, names[0])} if names else {}
         return {**drawn, "text/html": self._repr_html_(), "text/plain": repr(self)}
 
-
-class HasTable(HasCharts):
-    """A document with a page of its own, whose rows are a table."""
-
-    __slots__ = ()
-
     def text(self, columns: int = 80, *, details: bool = False) -> str:
         """Return the page that the command prints, for a terminal of this width; `details` as with `--details`.
 
@@ -73,7 +67,7 @@ class HasTable(HasCharts):
         return str(_kinds().page_text(self, columns, details=details))
 
     def write_report(self, path: str | os.PathLike[str]) -> None:
-        """Write the page with charts (.html), or its charts as pictures (.svg, .png, .pdf), as `--report` does.
+        """Write the page with charts (.html), or its charts as pictures (.svg, .png), as `--report` does.
 
         Raises:
             UsageError: the name has another ending, the file cannot be written, or what draws charts is not installed.

@@ -14,7 +14,7 @@ import msgspec
 from pyxfer._document import checks, machines
 from pyxfer._document.checks import Amount, AtLeastOne, Count, Positive, Problems
 from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, Runtime, SavedDocument, Side, unknown
-from pyxfer._document.printing import HasCharts, HasTable
+from pyxfer._document.printing import HasTable, ShortRepr
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_percent, format_size, size_of, word_of
 
@@ -233,7 +233,7 @@ class Share(msgspec.Struct, frozen=True):
     high: float | None
 
 
-class Measurement(HasCharts, msgspec.Struct, frozen=True):
+class Measurement(ShortRepr, msgspec.Struct, frozen=True):
     """The trials of one route at one size, with their statistics.
 
     A copy in both directions at once makes three measurements: the sides `h2d`, `d2h` and their `sum`.
@@ -375,11 +375,6 @@ class Curve(msgspec.Struct, frozen=True):
         """The size of a copy, one way, at which the route reaches half of its asymptote."""
         half = self.half_bytes.value
         return self.half_bytes if half is None else Fact(half / self.ways)
-
-    def gbps(self, nbytes: float) -> float | None:
-        """The bandwidth that the line has for copies of this size; None without a line."""
-        t0_s, most_gbps, moved = self.latency_s.value, self.asymptote_gbps.value, nbytes * self.ways
-        return None if t0_s is None or not most_gbps else moved / (t0_s + moved / most_gbps / 1e9) / 1e9
 
 
 class LockingCost(msgspec.Struct, frozen=True):

@@ -327,11 +327,6 @@ class Sampler:
                 return group, [series]
         return min(hopeless, key=lambda found: found[0].spent_s)
 
-    def run_rounds(self, rounds: int) -> None:
-        for _ in range(rounds):
-            for group in self.groups:
-                self._round(group, group.active())
-
     def _replace_invalid(self) -> None:
         until_s = {id(series): series.spent_s + RETRY_S for group in self.groups for series in group.series}
 

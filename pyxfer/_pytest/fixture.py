@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
-import pytest
 
-from pyxfer._ceiling.callables import UNRECORDED_CALLS, Beside, Call, check_callable, measure_beside
-from pyxfer._ceiling.session import ceiling
+from pyxfer._ceiling.callables import Beside, Call, check_callable, measure_beside
 from pyxfer._ceiling.stages import circumstances
 from pyxfer._document.machines import Fact, Remark
-from pyxfer._document.runs import LinkDirection, Measurement, Share, Summary
+from pyxfer._document.runs import Measurement, Share
 from pyxfer._document.sessions import TestMachine
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
 from pyxfer._measure.exclusive import Presence, queue_for
 from pyxfer.errors import UsageError
 from pyxfer.native import Choice, choose, is_host_name
-from pyxfer.units import format_percent, size_of, whole_of
+from pyxfer.units import format_percent, size_of
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVarTuple, Unpack
@@ -39,15 +37,13 @@ __tracebackhide__ = True  # a traceback of the tested function does not need the
 
 DEFAULT_BUDGET_S = 2.0
 DEFAULT_PRECISION = 0.005
-# The budget of a ceiling run covers its preparation too.
-MIN_CEILING_S = 0.5
 _NO_VALUE = cast("object", None)
 
 
 @dataclass(frozen=True)
 class How:
     device: int | str = 0
-    budget_s: float = DEFAULT_BUDGET_S
+    budget: float = DEFAULT_BUDGET_S
     precision: float = DEFAULT_PRECISION
 
 
@@ -68,11 +64,8 @@ class Timing:
         direction: str,
         stream: StreamLike | None,
         sync: Callable[[], object] | None,
-        counts: tuple[int, int] | None = None,
     ) -> Outcome:
-        """Measure a function; `counts`: the rounds and the unrecorded ones; None: as many as the budget allows."""
-        rounds, unrecorded = counts or (None, UNRECORDED_CALLS)
-        call = Call(prepared.run, self._test, prepared.prepare, sync, unrecorded, rounds)
+        call = Call(prepared.run, self._test, prepared.release, sync)
         with queue_for(self._key), Presence(self._key) as presence:
             environment = self._environment()
             beside = measure_beside(
@@ -82,76 +75,37 @@ class Timing:
                 stream=stream,
                 device=self.how.device,
                 precision=self.how.precision,
-                budget=self.how.budget_s,
+                budget=self.how.budget,
             )
             presence.look()
             others = circumstances(presence.other_processes, environment, self._environment())
         runtime = self._choice.runtime
         self.place = TestMachine(runtime, self._choice.reason, beside.device, beside.link, environment)
-        return believed(beside, prepared.value, others, fixed=counts is not None)
-
-    def ceiling(self, direction: LinkDirection, nbytes: int) -> Measurement:
-        with queue_for(self._key):
-            run = ceiling(
-                self.how.device,
-                direction=[direction],
-                memory=["pinned"],
-                size=[nbytes],
-                precision=self.how.precision,
-                budget=max(self.how.budget_s, MIN_CEILING_S),
-                seed=0,
-                trace=False,
-            )
-        if run.ended == "interrupted":
-            raise KeyboardInterrupt
-        side = "sum" if direction == "both" else direction
-        return next(row for row in run.measurements if row.side == side)
+        return believed(beside, prepared.value, others)
 
     def _environment(self) -> Environment:
         return read_environment(self._choice.engine, self._device)
 
 
 class Prepared(Generic[T]):
-    """A function with its arguments, which `setup` may replace before every call. Keeps the value of the last call."""
+    """A function with its arguments, and the value of its last call."""
 
-    def __init__(
-        self,
-        fn: Callable[..., T],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        setup: Callable[[], Any] | None = None,
-    ) -> None:
+    def __init__(self, fn: Callable[..., T], args: Sequence[Any]) -> None:
         self.value: T = cast("T", _NO_VALUE)
         self._fn = fn
-        self._args, self._kwargs = tuple(args), dict(kwargs or {})
-        self._given = bool(args or kwargs)
-        self._setup = setup
+        self._args = tuple(args)
 
     def run(self) -> T:
-        self.value = self._fn(*self._args, **self._kwargs)
+        self.value = self._fn(*self._args)
         return self.value
 
-    def prepare(self) -> None:
-        """Release what the call before has used, and call `setup`; untimed."""
+    def release(self) -> None:
+        """Drop the value of the call before, which may hold much memory."""
         self.value = cast("T", _NO_VALUE)
-        if self._setup is None:
-            return
-        if not self._given:
-            self._args, self._kwargs = (), {}
-        found = self._setup()
-        if found is None:
-            return
-        if self._given:
-            raise UsageError("setup returns arguments, but args or kwargs were given too: use only one of the two.")
-        try:
-            args, kwargs = found
-            self._args, self._kwargs = tuple(args), dict(kwargs)
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"setup must return None or (args, kwargs); got {type(found).__name__}.") from error
 
     def packages(self) -> tuple[str, ...]:
         """The packages of the types of the function's object, its arguments and its value."""
-        values = (getattr(self._fn, "__self__", None), *self._args, *self._kwargs.values(), self.value)
+        values = (getattr(self._fn, "__self__", None), *self._args, self.value)
         return tuple(dict.fromkeys(type(value).__module__.partition(".")[0] for value in values))
 
 
@@ -178,34 +132,19 @@ class Outcome:
         return self.measurement.elapsed_s
 
     @property
-    def summary(self) -> Summary | None:
-        """The seconds of all calls: median with its interval, quartiles, extremes."""
-        return self.measurement.summary
-
-    @property
     def of_ceiling(self) -> float | None:
         """The bandwidth as a share of raw copies in the same rounds."""
         return self.measurement.of_ceiling
-
-    @property
-    def share(self) -> Share | None:
-        """`of_ceiling` with its interval."""
-        return self.measurement.ceiling_share.value
 
     @property
     def ceiling_gbps(self) -> float | None:
         """The bandwidth of raw copies of this size in the same rounds."""
         return None if self.ceiling.value is None else self.ceiling.value.gbps
 
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """The texts of all remarks."""
-        return tuple(remark.text for remark in self.measurement.remarks)
 
-
-def believed(beside: Beside, value: object, others: list[Remark], *, fixed: bool) -> Outcome:
+def believed(beside: Beside, value: object, others: list[Remark]) -> Outcome:
     measurement = beside.measurement
-    remarks = [_for_fixed_rounds(remark) if fixed else remark for remark in measurement.remarks]
+    remarks = list(measurement.remarks)
     size = getattr(value, "nbytes", None)
     if isinstance(size, int) and size != measurement.nbytes:
         text = f"the function's result has {size} bytes, but nbytes is {measurement.nbytes}"
@@ -227,13 +166,6 @@ def _above_ceiling(share: Share) -> Remark:
     return Remark("above-ceiling", f"faster than its ceiling: {format_percent(share.value)} of it")
 
 
-def _for_fixed_rounds(remark: Remark) -> Remark:
-    if remark.fix is None:
-        return remark
-    fix = "use more rounds" if remark.fix.startswith("give ") else remark.fix.replace("a longer budget", "more rounds")
-    return msgspec.structs.replace(remark, fix=fix)
-
-
 @dataclass(frozen=True)
 class Called:
     """The call of the fixture in a test, and the packages of what the function works on."""
@@ -248,9 +180,6 @@ class Called:
 
 
 DISABLED = "nothing is measured: --xfer-disable"
-# A median has an interval if it has at least six values.
-ROUNDS, WARMUP_ROUNDS = 10, 3
-_MAX_CALLS = 1_000_000_000
 
 
 class Xfer:
@@ -308,57 +237,6 @@ class Xfer:
             Exception: any exception of `fn`, unchanged.
 
         """
-        return self._measured(fn, Prepared(fn, args), nbytes, direction, stream, sync)
-
-    def pedantic(
-        self,
-        fn: Callable[..., T],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        setup: Callable[[], Any] | None = None,
-        rounds: int = ROUNDS,
-        warmup_rounds: int = WARMUP_ROUNDS,
-        *,
-        nbytes: str | int,
-        direction: str = "h2d",
-        stream: StreamLike | None = None,
-        sync: Callable[[], object] | None = None,
-    ) -> T:
-        """Time `fn(*args, **kwargs)` in exactly `rounds` rounds, after `warmup_rounds` that are not recorded.
-
-        `setup` is called untimed before every round and may return the arguments as `(args, kwargs)`. The other
-        arguments are those of `xfer(...)`.
-
-        Raises:
-            UsageError: an argument is invalid, or xfer was already used in this test.
-            Exception: any exception of `fn` or `setup`, unchanged.
-
-        """
-        example = f"a number such as {ROUNDS}"
-        recorded = whole_of(rounds, "rounds", 1, _MAX_CALLS, example)
-        counts = recorded, whole_of(warmup_rounds, "warmup_rounds", 0, _MAX_CALLS, example)
-        return self._measured(fn, Prepared(fn, args, kwargs, setup), nbytes, direction, stream, sync, counts)
-
-    def ceiling(self, direction: LinkDirection = "h2d", *, nbytes: str | int) -> Measurement:
-        """Measure raw pinned copies of one size.
-
-        This does not count as the test's use of xfer and is not in the table. The result of `xfer(...)` has a ceiling
-        from the same rounds.
-        """
-        if self._timing is None:
-            pytest.skip(DISABLED)
-        return self._timing.ceiling(direction, size_of(nbytes, "nbytes"))
-
-    def _measured(
-        self,
-        fn: object,
-        prepared: Prepared[T],
-        nbytes: str | int,
-        direction: str,
-        stream: StreamLike | None,
-        sync: Callable[[], object] | None,
-        counts: tuple[int, int] | None = None,
-    ) -> T:
         if self._used:
             raise UsageError(
                 "xfer was already used in this test, and a test has one result: parametrize the test, or write a "
@@ -367,10 +245,10 @@ class Xfer:
         check_callable(fn, "xfer")
         size = size_of(nbytes, "nbytes")
         self._used = True
+        prepared = Prepared(fn, args)
         if self._timing is None:
-            prepared.prepare()
             return prepared.run()
-        self.outcome = self._timing.of(prepared, size, direction, stream, sync, counts)
-        frame = sys._getframe(2)  # of the caller of xfer
+        self.outcome = self._timing.of(prepared, size, direction, stream, sync)
+        frame = sys._getframe(1)  # of the caller of xfer
         self.called = Called(Path(frame.f_code.co_filename), frame.f_lineno, prepared.packages())
         return prepared.value

@@ -1,15 +1,14 @@
-"""The hooks of a pytest session: heading, files, comparison and summary. Imports heavy modules only when needed."""
+"""The hooks of a pytest session: files, comparison and summary. Imports heavy modules only when needed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pyxfer._pytest.settings import FIXTURE, FOLDER, naming, shown_path
+from pyxfer._pytest.settings import naming, shown_path
 from pyxfer._report.prose import folded
 from pyxfer.errors import PyxferError
 
@@ -42,23 +41,12 @@ class Reporting:
             if settings.compare:
                 from pyxfer._pytest.against import Against
 
-                self._against = Against(settings.compare, settings.limits)
-        for option, path in (("--xfer-json", settings.json), ("--xfer-save", settings.save)):
-            if path is not None:
-                from pyxfer._document.files import check_writable
+                self._against = Against(settings.compare, settings.limit)
+        if settings.json is not None:
+            from pyxfer._document.files import check_writable
 
-                with naming(option):
-                    if path.parent == config.rootpath / FOLDER:
-                        path.parent.mkdir(exist_ok=True)
-                    check_writable(path)
-
-    def pytest_report_collectionfinish(self, items: Sequence[pytest.Item]) -> list[str]:
-        wanted = any(FIXTURE in getattr(item, "fixturenames", ()) for item in items)
-        if not wanted or self._settings.disabled or self._config.option.collectonly or self._config.option.verbose < 0:
-            return []
-        from pyxfer._pytest.heading import device_line
-
-        return [f"pyxfer: {device_line(self._settings.device)}"]
+            with naming("--xfer-json"):
+                check_writable(settings.json)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the measurement of a test, also from workers of xdist."""
@@ -84,9 +72,9 @@ class Reporting:
         early = exitstatus in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
         interrupted = early or bool(session.shouldstop or session.shouldfail)
         self._session = self._gathered.session(interrupted=interrupted)
-        for path in (self._settings.json, self._settings.save):
-            if path is not None and self._write(self._session, path):
-                self._messages.append(f"written: {shown_path(path, self._config)}")
+        path = self._settings.json
+        if path is not None and self._write(self._session, path):
+            self._messages.append(f"written: {shown_path(path, self._config)}")
         if self._against is not None:
             self._compared = self._against.compare(self._session)
             self._failures += self._compared.failures
@@ -107,11 +95,9 @@ class Reporting:
                 terminalreporter.write_line(folded(f"pyxfer: {line}"), **colours)
 
     def _report_nothing_measured(self) -> None:
-        files = [
-            shown_path(path, self._config) for path in (self._settings.json, self._settings.save) if path is not None
-        ]
-        if files:
-            self._messages.append(f"nothing was measured; not written: {', '.join(files)}")
+        if self._settings.json is not None:
+            path = shown_path(self._settings.json, self._config)
+            self._messages.append(f"nothing was measured; not written: {path}")
         if self._against is not None:
             self._messages.append(f"nothing was measured; not compared with {self._against.name}")
 

@@ -25,7 +25,7 @@ from pyxfer.units import format_size, parse_size
 if TYPE_CHECKING:
     from pyxfer._document.runs import Measurement
     from pyxfer._pytest.against import Compared
-    from pyxfer._pytest.settings import MarkerArguments, Settings
+    from pyxfer._pytest.settings import Settings
 
 
 class Gathered:
@@ -87,7 +87,7 @@ class Bench:
     def __init__(self, item: pytest.Item, settings: Settings) -> None:
         self._item = item
         marker = read_marker(item.iter_markers(MARKER))
-        self._expected = Expected(marker.min_of_ceiling, marker.max_s)
+        self._expected = Expected(marker.get("min_of_ceiling"), marker.get("max_s"))
         self._timing = None if settings.disabled else _timing(item, settings, marker)
         self.fixture = Xfer(self._timing)
 
@@ -136,28 +136,21 @@ class Bench:
             expected=self._expected,
             judged=verdict,
             precision=timing.how.precision,
-            budget_s=timing.how.budget_s,
+            budget_s=timing.how.budget,
         )
         setattr(report, MEASURED, codec.to_bare_json(Measured(timing.place, result)).decode())
         if verdict.word != "not asked":
             self._item.user_properties.append(("xfer_verdict", verdict.word))
 
 
-def _timing(item: pytest.Item, settings: Settings, marker: MarkerArguments) -> Timing:
+def _timing(item: pytest.Item, settings: Settings, marker: dict[str, Any]) -> Timing:
     """The timing of a test. Options take precedence over the marker, because they are chosen for the machine."""
-    default = How()
-    how = How(
-        device=_first(settings.device, marker.device, default.device),
-        budget_s=_first(settings.budget_s, marker.budget, default.budget_s),
-        precision=_first(marker.precision, default.precision),
-    )
+    options = {"device": settings.device, "budget": settings.budget_s}
+    given = {**marker, **{name: value for name, value in options.items() if value is not None}}
+    how = How(**{name: value for name, value in given.items() if name not in ("min_of_ceiling", "max_s")})
     if settings.require_gpu and is_host_name(how.device):
         raise UsageError("The marker has device='host', but --xfer-require-gpu was given: leave one of them out.")
     return Timing(item.nodeid, how)
-
-
-def _first(*values: Any) -> Any:
-    return next(value for value in values if value is not None)
 
 
 USUAL_ROUTES = {

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pyxfer.errors import PyxferError, UsageError
-from pyxfer.units import parse_duration, parse_ratio, seconds_of, share_of
+from pyxfer.units import seconds_of, share_of
 
 if TYPE_CHECKING:
     import pytest
@@ -25,18 +24,7 @@ MARKER_LINE = (
 NOT_A_DEVICE = "is not a device: give an index, a UUID or a PCI address of a GPU, or host."
 
 
-@dataclass(frozen=True)
-class MarkerArguments:
-    """The limits of a test and how it is measured; None is an argument that was not given."""
-
-    min_of_ceiling: float | None = None
-    max_s: float | None = None
-    budget: float | None = None
-    precision: float | None = None
-    device: int | str | None = None
-
-
-def read_marker(markers: Iterable[pytest.Mark]) -> MarkerArguments:
+def read_marker(markers: Iterable[pytest.Mark]) -> dict[str, Any]:
     """The arguments of all markers of a test, the closest first: a test's own takes precedence over its class's."""
     given: dict[str, Any] = {}
     for marker in markers:
@@ -46,7 +34,7 @@ def read_marker(markers: Iterable[pytest.Mark]) -> MarkerArguments:
             if name not in _READERS:
                 raise UsageError(f"{name!r:.80} is not an argument: choose one of {', '.join(_READERS)}.")
             given.setdefault(name, _READERS[name](value, name))
-    return MarkerArguments(**given)
+    return given
 
 
 def marker_error(item: pytest.Item) -> str | None:
@@ -83,35 +71,13 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
-T = TypeVar("T")
-
-FOLDER = ".pyxfer"
-ANY_NAME = ""
-"""Stands for the newest saved session."""
-Statistic = Literal["median", "of_ceiling"]
-STATISTICS: tuple[Statistic, ...] = ("median", "of_ceiling")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_LIMIT_EXAMPLE = "write median:5%, median:2ms or of_ceiling:5%."
-
-
-@dataclass(frozen=True)
-class Limit:
-    """How much worse than in the saved session a test may be: a share, or seconds of its median."""
-
-    text: str
-    statistic: Statistic
-    share: float | None = None
-    seconds: float | None = None
-
-
 @dataclass(frozen=True)
 class Settings:
     """The options of a session; None is an option that was not given."""
 
     json: Path | None = None
-    save: Path | None = None
     compare: tuple[Path, ...] = ()
-    limits: tuple[Limit, ...] = ()
+    limit: float | None = None
     disabled: bool = False
     require_gpu: bool = False
     device: str | None = None
@@ -123,25 +89,16 @@ def add_options(parser: pytest.Parser) -> None:
     add = group.addoption
     add("--xfer-json", metavar="FILE", help="write the results to FILE")
     add(
-        "--xfer-save",
-        metavar="NAME|FILE",
-        help=f"save the results to {FOLDER}/NAME.json or FILE, to compare with later",
-    )
-    add(
         "--xfer-compare",
-        metavar="NAME|FILE",
-        nargs="?",
-        const=ANY_NAME,
+        metavar="FILE",
         action="append",
         default=[],
-        help="compare with a saved session; default: the newest; several count as one side",
+        help="compare with a session that --xfer-json has written; several count as one side",
     )
     add(
         "--xfer-compare-fail",
-        metavar="LIMIT",
-        action="append",
-        default=[],
-        help="fail if a test is certainly worse by more than LIMIT: " + _LIMIT_EXAMPLE.replace("%", "%%"),
+        metavar="SHARE",
+        help="fail if a test is certainly slower by more than SHARE, such as 5%%",
     )
     add("--xfer-disable", action="store_true", help="measure nothing; xfer calls every function once")
     add("--xfer-require-gpu", action="store_true", help="fail tests that use xfer if no GPU is usable")
@@ -151,87 +108,33 @@ def add_options(parser: pytest.Parser) -> None:
 
 def read_settings(config: pytest.Config) -> Settings:
     option = config.getoption
-    budget, json = option("--xfer-budget"), option("--xfer-json")
+    budget, json, limit = map(option, ("--xfer-budget", "--xfer-json", "--xfer-compare-fail"))
     if json == "":
         raise UsageError("--xfer-json is empty: write --xfer-json=xfer.json.")
-    saved = Saved(config.rootpath / FOLDER, config.invocation_params.dir)
+    here = config.invocation_params.dir
     settings = Settings(
-        json=None if json is None else config.invocation_params.dir / json,
-        save=_given("--xfer-save", saved.path_of, option("--xfer-save")),
-        compare=_each("--xfer-compare", saved.existing, option("--xfer-compare")),
-        limits=_each("--xfer-compare-fail", parse_limit, option("--xfer-compare-fail")),
+        json=None if json is None else here / json,
+        compare=tuple(here / path for path in option("--xfer-compare")),
+        limit=None if limit is None else share_of(limit, "--xfer-compare-fail"),
         disabled=option("--xfer-disable"),
         require_gpu=option("--xfer-require-gpu"),
-        device=_given("--xfer-device", _device, option("--xfer-device")),
+        device=_device(option("--xfer-device")),
         budget_s=None if budget is None else seconds_of(budget, "--xfer-budget"),
     )
     _check_together(settings)
     return settings
 
 
-@dataclass(frozen=True)
-class Saved:
-    folder: Path
-    here: Path
-
-    def path_of(self, text: str) -> Path:
-        if "/" in text or text.endswith((".json", ".json.gz")):
-            return self.here / text
-        if not _NAME.fullmatch(text):
-            raise UsageError(
-                f"{text!r} is not a name of letters, digits, dots and dashes: write a name such as main, or a path."
-            )
-        return self.folder / f"{text}.json"
-
-    def existing(self, text: str) -> Path:
-        """The file of an existing session; without a name the newest."""
-        path = self._newest() if text == ANY_NAME else self.path_of(text)
-        if path.is_file():
-            return path
-        is_test = "::" in text or text.endswith((".py", "/")) or Path(text).is_dir()
-        hint = f" {text!r} is taken as a name: write --xfer-compare=NAME." if is_test else ""
-        raise UsageError(f"{str(path)!r} is not there: save a session first with --xfer-save={text or 'main'}.{hint}")
-
-    def _newest(self) -> Path:
-        found = sorted(self.folder.glob("*.json"), key=lambda path: path.stat().st_mtime)
-        if not found:
-            raise UsageError(f"{str(self.folder)!r} has no saved session: save one first with --xfer-save=NAME.")
-        return found[-1]
-
-
-def parse_limit(text: str) -> Limit:
-    name, colon, amount = (part.strip() for part in text.partition(":"))
-    statistic = next((known for known in STATISTICS if known == name), None)
-    if not colon or statistic is None:
-        raise UsageError(f"Limit {text!r:.80} does not begin with {' or '.join(STATISTICS)}: {_LIMIT_EXAMPLE}")
-    if amount.endswith("%"):
-        return Limit(text, statistic, share=parse_ratio(amount))
-    if statistic != "median" or not re.search(r"[a-z]", amount):
-        raise UsageError(f"Limit {text!r:.80} has no unit that fits: {_LIMIT_EXAMPLE}")
-    return Limit(text, "median", seconds=parse_duration(amount))
-
-
-def _device(text: str) -> str:
-    if not text.strip():
-        raise UsageError("The device is empty: give an index such as 0, a UUID, a PCI address, or host.")
-    if not is_device(text.strip()):
-        raise UsageError(f"{text!r} {NOT_A_DEVICE}")
-    return text.strip()
+def _device(text: str | None) -> str | None:
+    if text is None or is_device(text.strip()):
+        return text and text.strip()
+    raise UsageError(f"--xfer-device {text!r} {NOT_A_DEVICE}")
 
 
 def shown_path(path: Path, config: pytest.Config) -> str:
     """Relative to the folder that pytest was started in, if it is below it."""
     here = config.invocation_params.dir
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
-def _given(option: str, read: Callable[[str], T], text: str | None) -> T | None:
-    return None if text is None else _each(option, read, [text])[0]
-
-
-def _each(option: str, read: Callable[[str], T], texts: Sequence[str]) -> tuple[T, ...]:
-    with naming(option):
-        return tuple(map(read, texts))
 
 
 @contextlib.contextmanager
@@ -243,12 +146,12 @@ def naming(option: str) -> Iterator[None]:
 
 
 def _check_together(settings: Settings) -> None:
-    if settings.limits and not settings.compare:
+    if settings.limit is not None and not settings.compare:
         raise UsageError("--xfer-compare-fail has nothing to compare with: add --xfer-compare.")
     if settings.require_gpu and settings.device is not None:
         from pyxfer.native import is_host_name
 
         if is_host_name(settings.device):
             raise UsageError("--xfer-require-gpu and --xfer-device=host exclude each other: leave one of them out.")
-    if settings.disabled and (settings.compare or settings.save or settings.json):
-        raise UsageError("--xfer-disable measures nothing: leave out --xfer-json, --xfer-save and --xfer-compare.")
+    if settings.disabled and (settings.compare or settings.json):
+        raise UsageError("--xfer-disable measures nothing: leave out --xfer-json and --xfer-compare.")

@@ -17,13 +17,8 @@ from pyxfer._report.route_tables import WAYS, copies_nothing
 from pyxfer._report.text import Lines, capitalised, clean, reason_text, remark_text, sentence
 
 MAX_ADVICE = 3
-# Two times that differ by less than this are reported as equal.
-_EQUAL_SHARE, _EQUAL_S = 0.02, 10e-6
 # A traced trial that differs from the median by less than this needs no warning.
 _TRACED_LIKE_TIMED = 0.03
-_RETURNS_EARLY_BELOW, _BLOCKS_FROM = 0.5, 0.9
-# The mode of raw routes that call `cudaMemcpy`, which blocks however short its time is.
-_BLOCKING_MODE = "memcpy"
 _MANY_TIMES, _VERY_MANY_TIMES = 10, 100
 # The lines above the table say by how much tracing slows the route.
 _SHOWN_ELSEWHERE = "traced"
@@ -58,12 +53,6 @@ _ALIKE: dict[runs.PartName, str] = {
     "returning": "host",
     "finishing": "host",
 }
-_BUSY: tuple[tuple[str, tuple[runs.PartName, ...]], ...] = (
-    ("copying", ("copying", "staging")),
-    ("kernels", ("kernels",)),
-    ("other copies", ("other copies",)),
-)
-
 
 # A smaller part is not worth a sentence.
 _LARGE_PART = 0.3
@@ -138,7 +127,6 @@ def print_explained(run: runs.Run, page: Page) -> None:
             page.line()
             page.hanging(lines)
         page.section("Clocks", clock_lines(row))
-        page.hanging([("-", text) for text in clock_notes(row)])
     else:
         remarks = [remark for remark in remarks if severity_of(remark.code) != "precision"]
     page.section("Notes", [("-", capitalised(remark_text(remark))) for remark in remarks], style="yellow")
@@ -320,63 +308,6 @@ def clock_lines(row: runs.Measurement) -> Lines:
     return [
         (name, f"{units.format_seconds(seconds):>8}  {what}") for name, seconds, what in known if seconds is not None
     ]
-
-
-def clock_notes(row: runs.Measurement) -> list[str]:
-    elapsed_s = row.elapsed_s
-    if elapsed_s is None or elapsed_s <= 0:
-        return []
-    notes = [_host_and_events(row, elapsed_s), _call_and_events(row, elapsed_s), _device_shares(row)]
-    more_s = (row.dma_s or 0.0) - elapsed_s
-    if more_s > _EQUAL_SHARE * elapsed_s:
-        notes.append(f"device: {units.format_seconds(more_s)} more than events, because it is of the traced trials")
-    return [note for note in notes if note]
-
-
-def _host_and_events(row: runs.Measurement, elapsed_s: float) -> str:
-    if row.bracket == "host":
-        return "host: the only clock, because nothing runs on the device"
-    if row.wall_s is None:
-        return "host: not used, because the work was queued behind a gate"
-    if row.has_both_clocks:
-        return "host: contains the calls; events do not, because the work was queued behind a gate"
-    apart_s = row.wall_s - elapsed_s
-    if abs(apart_s) <= _EQUAL_SHARE * elapsed_s + _EQUAL_S:
-        return "host and events agree"
-    apart = units.format_seconds(abs(apart_s))
-    if apart_s > 0:
-        return f"host: {apart} more than events, because the host learns of the end late"
-    return f"host: {apart} less than events, because the events were stamped late"
-
-
-def _call_and_events(row: runs.Measurement, elapsed_s: float) -> str:
-    if row.dispatch_s is None or row.bracket == "gated":
-        return ""
-    share = row.dispatch_s / elapsed_s
-    if share >= _BLOCKS_FROM:
-        return "call: blocks until the work is done"
-    if share >= _RETURNS_EARLY_BELOW:
-        return f"call: blocks for {units.format_percent(share)} of the time"
-    if row.mode == _BLOCKING_MODE:
-        return f"call: blocks for {units.format_percent(share)} of the time; recording the events takes the rest"
-    if _is_staged(row):
-        return "call: returns when the array has been read; the last bytes are still on their way"
-    return f"call: only queues the work; timed alone it would look {_times(1 / max(share, 1e-9))} times as fast"
-
-
-def _device_shares(row: runs.Measurement) -> str:
-    breakdown = row.breakdown.value
-    if breakdown is None or breakdown.elapsed_s <= 0:
-        return ""
-    shares = {name: sum(map(breakdown.seconds, parts)) / breakdown.elapsed_s for name, parts in _BUSY}
-    if _is_staged(row):  # the device may be idle while slots are filled or emptied
-        shares["copying"] = min(1.0, (row.dma_s or 0.0) / breakdown.elapsed_s)
-    if not any(share > 0 for share in shares.values()):
-        return ""
-    idle = max(0.0, 1 - sum(shares.values()))
-    figures = [f"{name} {units.format_percent(share)}" for name, share in shares.items() if share > 0]
-    figures.append(f"idle {units.format_percent(idle)} ({units.format_seconds(idle * breakdown.elapsed_s)})")
-    return f"device: {', '.join(figures)} of the traced trial"
 
 
 # --- faster routes ---------------------------------------------------------------------------------------------------

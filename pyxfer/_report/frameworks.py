@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -93,8 +93,7 @@ def batch_tables(run: runs.Run, group: route_tables.Group, width: int) -> list[t
     measured = [[_rates(group, ceiling, ("ceiling:",))]] if ceiling is not None else []
     named = [
         ("MB/s", [*measured, *rates]),
-        ("images/s", [[_a_second(group, row, lambda m: float(m.batch or 0))] for row in group.routes]),
-        ("batches/s", [[_a_second(group, row, lambda _: 1.0)] for row in group.routes]),
+        ("images/s", [[_images_a_second(group, row)] for row in group.routes]),
         ("share of the ceiling, and the ceiling in MB/s", [*measured, *of_ceiling] if ceiling is not None else []),
     ]
     return [
@@ -133,9 +132,11 @@ def _published(run: runs.Run, group: route_tables.Group, row: route_tables.Row) 
     return [column for column in columns if any(column.cells)]
 
 
-def _a_second(group: route_tables.Group, row: route_tables.Row, count: Callable[[runs.Measurement], float]) -> Column:
-    measured = [row.at.get(nbytes) for nbytes in group.sizes]
-    values = [count(m) / m.elapsed_s if m and m.gbps is not None and m.elapsed_s else None for m in measured]
+def _images_a_second(group: route_tables.Group, row: route_tables.Row) -> Column:
+    values = [
+        m.batch / m.elapsed_s if m and m.gbps is not None and m.batch and m.elapsed_s else None
+        for m in (row.at.get(nbytes) for nbytes in group.sizes)
+    ]
     return _whole_column(group, row, values)
 
 

@@ -1,4 +1,4 @@
-"""Histories: the page with a strip of changes for each machine, the table of all points, and the chart over time."""
+"""Histories: the page of each machine, the table of all points, and the chart over time."""
 
 from __future__ import annotations
 
@@ -28,9 +28,6 @@ from pyxfer._report.text import (
 
 MAX_TABLES = 6
 MAX_ROWS = 100
-_STRIP = 11
-# On most hosts a smaller change is noise, which must not fill the strip.
-_MIN_SCALE = 0.05
 LONGEST_HOST = 24
 _GPU_CHARACTERS = 12
 # An interval that ends above this many times the value is cut off there.
@@ -68,10 +65,10 @@ def _print_group(group: HistoryGroup, page: Page) -> None:
         ("time (UTC)", [moment_text(point.taken_at)[:16] for point in points]),
         ("ns", latencies) if group.cell.is_latency else ("GB/s", rates),
         ("95 % interval", _intervals(points, group)),
-        *_strip_columns(points),
+        ("to median", [_change(point.change) for point in points]),
         ("run", [clean(point.run_id) for point in points]),
     ]
-    page.table(columns, ("time (UTC)", columns[-2][0], "run"))
+    page.table(columns, ("time (UTC)", "run"))
 
 
 def _figure(gbps: float, group: HistoryGroup | None) -> str:
@@ -135,9 +132,9 @@ def _print_newest(groups: Sequence[HistoryGroup], page: Page) -> None:
         ("cell", [clean(group.cell_text) if len(texts) > 1 else "" for group in ordered]),
         ("points", [str(len(group.points)) for group in ordered]),
         ("GB/s", rate_cells([point.gbps for point in newest])),
-        *_strip_columns(newest),
+        ("to median", [_change(point.change) for point in newest]),
     ]
-    page.table(columns, ("host", "GPU", "cell", columns[-1][0]))
+    page.table(columns, ("host", "GPU", "cell"))
 
 
 def _intervals(points: Sequence[HistoryPoint], group: HistoryGroup) -> list[str]:
@@ -156,22 +153,6 @@ def _intervals(points: Sequence[HistoryPoint], group: HistoryGroup) -> list[str]
 
 def _change(change: float) -> str:
     return f"{(change - 1) * 100:+.1f} %"
-
-
-def _strip_columns(points: Sequence[HistoryPoint]) -> list[tuple[str, list[str]]]:
-    """The changes to the median, and a star for each between both ends of a strip, left of the middle for a loss.
-
-    The ends are the largest of the changes, rounded up to 5 %, at most 100 %.
-    """
-    furthest = max((abs(point.change - 1) for point in points), default=0.0)
-    scale = min(max(1, -(-furthest // _MIN_SCALE)) * _MIN_SCALE, 1.0)
-    end, middle = f"{scale * 100:.0f} %", _STRIP // 2
-    strips = []
-    for point in points:
-        star = middle + round(max(-1.0, min((point.change - 1) / scale, 1.0)) * middle)
-        strips.append("".join("*" if at == star else "|" if at == middle else "." for at in range(_STRIP)))
-    heading = f"-{end}".ljust(_STRIP - len(end) - 1) + f"+{end}"
-    return [("to median", [_change(point.change) for point in points]), (heading, strips)]
 
 
 _MAX_POINTS = 2000

@@ -7,9 +7,8 @@ from html import escape
 from textwrap import indent
 from typing import Any
 
-from pyxfer._document import runs
 from pyxfer._document.printing import VEGA_LITE
-from pyxfer._report import baseline, comparison, doctor, fleet, history, links, run, session, tune, watch
+from pyxfer._report import baseline, comparison, doctor, fleet, history, links, run, session, watch
 from pyxfer._report.grid import Grid, escape_markdown
 from pyxfer._report.layout import Page, checked_columns
 from pyxfer._report.plots import WIDE, Make, Spec, themed
@@ -18,12 +17,10 @@ from pyxfer._report.tables import library
 from pyxfer.errors import UsageError
 
 REPORTS: tuple[Report[Any], ...] = (
-    *(module.REPORT for module in (run, links, watch, doctor, tune, baseline, comparison, history, session, fleet)),
-    *(run.MEASUREMENT, fleet.HOST_REPORT),
+    *(module.REPORT for module in (run, links, watch, doctor, baseline, comparison, history, session, fleet)),
+    fleet.HOST_REPORT,
 )
 _BY_STRUCT = {report.struct: report for report in REPORTS}
-CHARTS = tuple(dict.fromkeys(name for report in REPORTS for name in report.captions))
-"""The names of all charts."""
 
 
 def report_of(document: object) -> Report[Any]:
@@ -35,14 +32,8 @@ def report_of(document: object) -> Report[Any]:
 # --- pages and tables ------------------------------------------------------------------------------------------------
 
 
-def print_document(document: object, page: Page, sort: str | None = None) -> None:
-    """Print the page of a document. `sort`: of a run, one row per measurement in this order."""
-    if isinstance(document, runs.Run):
-        run.print_run(document, page, sort)
-    elif sort is not None:
-        raise UsageError("--sort applies to a run, and this document is not one: leave it out.")
-    else:
-        report_of(document).page(document, page)
+def print_document(document: object, page: Page) -> None:
+    report_of(document).page(document, page)
 
 
 def page_text(document: object, columns: int, *, details: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""Charts of links: heat maps of GPUs and NUMA nodes, together beside alone, latency under load, small copies."""
+"""Charts of links: heat maps of GPUs and NUMA nodes, and latency under load."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyxfer._document.runs import Rate
 from pyxfer._report import link_words, plots
 from pyxfer._report.report import Charts
 from pyxfer._report.text import clean, titled
-from pyxfer.units import format_gbps, format_percent, format_size
+from pyxfer.units import format_gbps, format_percent
 
 Place = tuple[int, int]
 """The row and the column of a cell, as the numbers of GPUs or nodes."""
@@ -50,16 +50,12 @@ class _Cell(NamedTuple):
 
 
 def charts_of_links(run: Links) -> Charts:
-    together = [row for row in link_words.together(run) if row.sum_alone_gbps.value is not None]
-    known_together = [row for row in together if row.total.value is not None]
     return {
         "host": _host(run),
-        "together": (lambda width: _together_plot(run, known_together, width)) if known_together else None,
         "interference": plots.stack(_keeps(run, run.sharing, direction) for direction in _DIRECTIONS if run.sharing),
         "pairs": plots.stack(_pairs(run, *case) for case in _PAIR_CASES),
         "numa": plots.stack(_numa(run, direction) for direction in _DIRECTIONS),
         "latency": plots.stack([_loads(run), _idle(run)]),
-        "small": _small(run),
     }
 
 
@@ -85,17 +81,6 @@ def _bar(name: str, rate: Rate, share: float | None, role: str, whole: str = "")
     beside = "" if share is None else f", {format_percent(share)}{whole}"
     text, figure = f"{name}: {format_gbps(rate.gbps)}{beside}", plots.bar_figure(rate.gbps, share)
     return {**plots.bar(name, rate.gbps, text, figure, low=rate.low_gbps, high=rate.high_gbps), "role": role}
-
-
-def _together_plot(run: Links, rows: Sequence[Traffic], width: int) -> plots.Spec:
-    bars: plots.Values = []
-    for row in rows:
-        alone_gbps, total = row.sum_alone_gbps.value, row.total.value
-        if alone_gbps is not None and total is not None:
-            name, alone = link_words.case_text(row), Rate(alone_gbps, None, None)
-            bars.append(_bar(f"{name}: together", total, total.gbps / alone_gbps, "together"))
-            bars.append(_bar(f"{name}: sum of separate", alone, None, "sum of separate runs"))
-    return plots.bar_plot(bars[: plots.MAX_BARS], titled(run.runtime, link_words.sentence(run)), width, "GB/s")
 
 
 def _keeps(run: Links, sharing: documents.LinksSharing, direction: documents.HostDirection) -> plots.Make | None:
@@ -286,23 +271,3 @@ def _from_text(row: documents.Latency) -> str:
     if row.node is not None:
         return f"node {row.node}"
     return "the host" if row.target == HOST_END else "itself" if row.target == row.device else f"GPU {row.target}"
-
-
-def _small(run: Links) -> plots.Make | None:
-    known = [row for row in run.small if row.caller_rate.value is not None and row.verified.value is not False]
-    rows = [row for row in known if row.device == known[0].device]
-    if not rows:
-        return None
-    calls = {"batch": "all in one call", "queue": "a call each"}
-    names = {(row.direction, row.mode): f"{row.direction}, {calls[row.mode]}" for row in rows}
-    colours = dict(zip(names.values(), plots.COLOURS, strict=False))
-    values, words, least = [], [], min(row.nbytes for row in rows)
-    for row in rows:
-        rate, name = row.caller_rate.value or Rate(0.0, None, None), names[row.direction, row.mode]
-        text = f"{format_size(row.nbytes)}: {format_gbps(rate.gbps)}"
-        values.append({**_bar(name, rate, None, ""), "nbytes": row.nbytes, "text": text})
-        if row.nbytes == least:
-            words.append(f"{row.direction} {format_gbps(rate.gbps)} with {calls[row.mode]}")
-    text = f"GPU {rows[0].device}: copies of {format_size(least)} by the caller's clock: {', '.join(words)}"
-    title = titled(run.runtime, text)
-    return lambda width: plots.rate_plot(values, title, width, colours)

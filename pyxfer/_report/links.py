@@ -456,11 +456,6 @@ REPORT = Report(
             "Each GPU and the host",
             f"One GPU at a time. {INTERVALS} The peak is that of the link after its packet headers.",
         ),
-        "together": Caption(
-            "All GPUs together",
-            "All GPUs copy at once, and only the time in which all are busy counts. The sum of separate runs is what "
-            "the links would give if they shared nothing.",
-        ),
         "interference": Caption(
             "What a GPU keeps beside another one",
             "The share of a GPU's rate alone that it keeps while the other one copies in the same direction. "
@@ -475,7 +470,6 @@ REPORT = Report(
             "Each load waits for the one before it. Under load, copies run in the direction of the loaded bytes; "
             "quantiles are of means of few loads. A thin line is the 95 % interval.",
         ),
-        "small": Caption("Small copies", INTERVALS),
     },
     table=lambda run, _: Grid("Links", _COLUMNS, _rows(run)),
 )

@@ -52,11 +52,6 @@ _ROLES = {
     "one direction": COLOURS[0],
     "both at once": COLOURS[2],
     "by a kernel": COLOURS[4],
-    "chosen ring": COLOURS[2],
-    "other ring": COLOURS[0],
-    "plain copy": COLOURS[1],
-    "together": COLOURS[0],
-    "sum of separate runs": COLOURS[5],
 }
 _PEAK_RULE: Spec = {"type": "rule", "strokeDash": [5, 4], "color": INK, "strokeWidth": 1.3, "aria": False}
 _WORDS: Spec = {"type": "text", "align": "left", "color": INK}
@@ -75,7 +70,6 @@ _NUMBER_AXIS: Spec = {"minExtent": _NUMBERS, "maxExtent": _NUMBERS}
 # The room of names in a chart is at most this share of its width.
 _LONGEST_NAME = 0.36
 # Rates in MB/s are whole numbers from here on.
-_FIVE_DIGITS = 10_000
 _WHOLE_FROM = 1000
 # The place of words above a plot.
 _ABOVE = -9
@@ -153,23 +147,14 @@ def rate_plot(
     width: int,
     colours: Mapping[str, str],
     *,
-    unit: str = "GB/s",
     peak: float | None = None,
-    fits: Sequence[dict[str, Any]] = (),
-    notes: Sequence[str] = (),
 ) -> Spec:
-    """Bandwidth by size on a logarithmic axis; a series is told apart by colour, dash and shape.
-
-    `fits`: points of the fitted curves; the one with a `knee` is the size that reaches half of the fitted bandwidth.
-    `notes`: lines below the title, such as how well the curves fit.
-    """
+    """Bandwidth by size on a logarithmic axis; a series is told apart by colour, dash and shape."""
     sizes = sorted({value["nbytes"] for value in values})
     most = max([value["gbps"] for value in values] + ([peak] if peak else [])) * 1.08
     values, beyond = _up_to(values, "gbps", most, "series", "nbytes")
     x = _size_axis(sizes, width)
-    y = _numbers("gbps", unit, [0, most])
-    if most >= _FIVE_DIGITS:  # as 50k: there is no room beside the axis for 50,000
-        y["axis"] = {**_NUMBER_AXIS, "format": "~s"}
+    y = _numbers("gbps", "GB/s", [0, most])
     names = [name for name in colours if any(value["series"] == name for value in values)]
     places = {name: place for place, name in enumerate(colours)}
     legend = _legend(width)
@@ -183,19 +168,12 @@ def rate_plot(
         _layer(_POINT, {**at, "shape": shape, **_tooltip("series", "text")}),
         *_arrows(beyond, at, "triangle-up"),
     ]
-    curves = [point for point in fits if "knee" not in point]
-    knees = [point for point in fits if "knee" in point]
-    if curves:
-        layers.append(_layer(_mark("line", strokeWidth=0.8), at, curves))
-    if knees:
-        knee = {"type": "point", "shape": "circle", "size": 200, "strokeWidth": 1.6, "opacity": 1}
-        layers.append(_layer(knee, {**at, **_tooltip("series", "knee")}, knees))
     plot: Spec = {"data": {"values": values}, "layer": layers}
     if peak:
         rule, words = _peak_layers(peak, most)
         plot = {"layer": [{**plot, "layer": [*layers, words]}, rule], "resolve": {"scale": {"y": "independent"}}}
     inner = inner_width(width, _NUMBERS + _NAME, _NUMBERS + _NAME if peak else 0)
-    return {**plot, "width": inner, "height": _PLOT_HEIGHT, "title": title_of(title, width, notes, above=bool(peak))}
+    return {**plot, "width": inner, "height": _PLOT_HEIGHT, "title": title_of(title, width, above=bool(peak))}
 
 
 def _size_axis(sizes: Sequence[int], width: int) -> Spec:
@@ -307,29 +285,6 @@ def change_plot(values: Values, tolerance: float, title: str, width: int) -> Spe
         *_arrows(beyond, at, "triangle-right", "triangle-left"),
     ]
     return _rows(values, layers, inner_width(width, left), title_of(title, width))
-
-
-def share_plot(values: Values, title: str, width: int, unit: str) -> Spec:
-    """The share of trials that took at most `time`, a step at each trial; lines that go far beyond end in an arrow."""
-    names = list(dict.fromkeys(value["series"] for value in values))
-    edge = _FAR_TIMES * statistics.median(value["time"] for value in values)
-    inside = [value for value in values if value["time"] <= edge]
-    beyond: Values = []
-    for name in names:
-        far = [value["time"] for value in values if value["series"] == name and value["time"] > edge]
-        if far:
-            share = max([value["share"] for value in inside if value["series"] == name], default=0.0)
-            beyond.append({"series": name, "time": edge, "share": share, "beyond": max(far)})
-    x = {**_quantity("time", f"time of a trial, {unit}"), "scale": {"zero": False, "nice": not beyond}}
-    y = {**_numbers("share", "share of the trials"), "axis": {**_NUMBER_AXIS, "format": ".0%", "tickCount": 5}}
-    at = {"x": x, "y": y, "color": _named("series", names, COLOURS[: len(names)], _legend(width))}
-    dash = _named("series", names, _DASHES[: len(names)], _legend(width))
-    layers: list[Spec] = [
-        _layer(_mark("line", interpolate="step-after", strokeWidth=2), {**at, "strokeDash": dash}),
-        _layer(_mark("point", size=18, filled=True), at),
-        *_arrows(beyond, at, "triangle-right"),
-    ]
-    return _plot([*inside, *beyond], layers, inner_width(width, _NUMBERS + _NAME), title_of(title, width))
 
 
 def step_plot(values: Values, colours: Mapping[str, str], title: str, width: int) -> Spec:

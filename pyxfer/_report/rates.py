@@ -163,24 +163,13 @@ def rounded_size(nbytes: float) -> str:
 
 
 _Key = tuple[str, ...]
-# In rows without and with a column of workers.
-_MAX_DECIMALS = (5, 3)
-
-SORTS: dict[str, Callable[[runs.Measurement], tuple[str | float, ...]]] = {
-    "size": lambda measurement: (measurement.nbytes,),
-    "gbps": lambda measurement: (-(shown_gbps(measurement) or 0.0),),
-    "route": lambda measurement: (measurement.route,),
-    "direction": lambda measurement: (measurement.direction, measurement.side),
-    "memory": lambda measurement: (measurement.memory,),
-    "mode": lambda measurement: (measurement.mode,),
-}
 
 
-def rate_tables(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> list[Table]:
+def rate_tables(run: runs.Run, marks: Sequence[str], width: int) -> list[Table]:
     if not run.measurements:
         return []
-    pivots = _pivots(run, marks, width) if sort is None and run.kind == "ceiling" else None
-    return [_rows(run, marks, width, sort)] if pivots is None else pivots
+    pivots = _pivots(run, marks, width) if run.kind == "ceiling" else None
+    return [_rows(run, marks, width)] if pivots is None else pivots
 
 
 def _pivots(run: runs.Run, marks: Sequence[str], width: int) -> list[Table] | None:
@@ -241,14 +230,13 @@ def _other_clock(run: runs.Run) -> list[Column]:
     return [_size_column(sizes), *rates] if rates else []
 
 
-def _clock_columns(run: runs.Run, chosen: Sequence[runs.Measurement]) -> list[Column]:
-    both = [m if m.has_both_clocks else None for m in chosen]
+def _clock_columns(rows: Sequence[runs.Measurement]) -> list[Column]:
+    both = [m if m.has_both_clocks else None for m in rows]
     values = {
         "caller": [None if m is None or is_by_caller(m) else m.caller_gbps for m in both],
         "device": [m.gbps if m is not None and is_by_caller(m) else None for m in both],
     }
-    most = _MAX_DECIMALS[bool(run.workers)]
-    return [Column((clock,), rate_cells(rates, most=most)) for clock, rates in values.items()]
+    return [Column((clock,), rate_cells(rates)) for clock, rates in values.items()]
 
 
 def half_width(m: runs.Measurement) -> float | None:
@@ -268,28 +256,19 @@ def clock_line(run: runs.Run) -> str:
     )
 
 
-def _rows(run: runs.Run, marks: Sequence[str], width: int, sort: str | None) -> Table:
-    order = list(range(len(run.measurements)))
-    if sort is not None:
-        key = SORTS[units.word_of(sort, SORTS, "--sort")]
-        order.sort(key=lambda index: key(run.measurements[index]))
-    chosen = [run.measurements[index] for index in order]
-    halves = [half_width(m) for m in chosen]
+def _rows(run: runs.Run, marks: Sequence[str], width: int) -> Table:
+    rows = run.measurements
+    halves = [half_width(m) for m in rows]
     cells = percent_cells(halves)
-    is_batch = run.parameters.workload == "image-batch"
-    sizes = [("" if m.batch is None else str(m.batch)) if is_batch else units.format_size(m.nbytes) for m in chosen]
-    rates = rate_cells([shown_gbps(m) for m in chosen], "-", most=_MAX_DECIMALS[bool(run.workers)])
     columns = [
-        Column(("route",), tuple(route_text(measurement, 60) for measurement in chosen), left=True),
-        Column(("way",), tuple(way(measurement) for measurement in chosen), left=True),
-        Column(("batch" if is_batch else "size",), tuple(sizes)),
-        Column(("GB/s",), rates, tuple(marks[index] for index in order)),
-        *_clock_columns(run, chosen),
+        Column(("route",), tuple(route_text(m, 60) for m in rows), left=True),
+        Column(("way",), tuple(way(m) for m in rows), left=True),
+        Column(("size",), tuple(units.format_size(m.nbytes) for m in rows)),
+        Column(("GB/s",), rate_cells([shown_gbps(m) for m in rows], "-"), tuple(marks)),
+        *_clock_columns(rows),
         Column(("+-",), tuple("> 100 %" if (h or 0.0) > 1 else cell for h, cell in zip(halves, cells, strict=True))),
-        # In narrow lines if the table has a column of workers.
-        Column(("of", "peak") if run.workers else ("of peak",), percent_cells([m.of_peak for m in chosen])),
-        Column(("of", "ceiling") if run.workers else ("of ceiling",), percent_cells([m.of_ceiling for m in chosen])),
-        Column(("worker",), tuple(worker_number(run, m.worker) for m in chosen)),
+        Column(("of peak",), percent_cells([m.of_peak for m in rows])),
+        Column(("of ceiling",), percent_cells([m.of_ceiling for m in rows])),
     ]
     return fitting_table([column for column in columns if any(column.cells)], width)
 

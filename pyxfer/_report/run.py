@@ -19,13 +19,12 @@ from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
 from pyxfer._report.overview import BADGES, answer, contents_text, doubts, footer, precision_text, print_overview
 from pyxfer._report.report import Advice, Badge, Report, Section
-from pyxfer._report.run_charts import CAPTIONS, charts_of_measurement, charts_of_run, reached_text
+from pyxfer._report.run_charts import CAPTIONS, charts_of_run, reached_text
 from pyxfer._report.text import Lines, clean, rate_interval, reason_text, remark_lines, remark_text
 
 
-def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
-    """The page; with `sort`, the rates are one row per measurement in that order."""
-    if sort is None and not page.details and _print_first_page(run, page):
+def print_run(run: runs.Run, page: Page) -> None:
+    if not page.details and _print_first_page(run, page):
         return
     has_times = rates.has_times(run)
     marks, notes = gather(run)
@@ -33,18 +32,18 @@ def print_run(run: runs.Run, page: Page, sort: str | None = None) -> None:
     if rates.ending_text(run):
         page.line()
         page.line(rates.ending_text(run), style="bold red")
-    summary = summary_lines(run, marks) if run.kind == "frameworks" and sort is None and has_times else []
+    summary = summary_lines(run, marks) if run.kind == "frameworks" and has_times else []
     page.section("Summary", summary)
     if not has_times and notes:
         page.section("Nothing was measured", [("-", note.text) for note in notes], style="yellow")
         notes = ()
-    elif run.kind == "explain" and sort is None:
+    elif run.kind == "explain":
         print_explained(run, page)
         notes = ()  # the page shows the remarks of the explained row and no figures of others
-    elif run.kind == "frameworks" and sort is None:
+    elif run.kind == "frameworks":
         print_frameworks(run, marks, page)
     else:
-        _print_rates(rates.rate_tables(run, marks, page.columns, sort), page, rates.clock_line(run))
+        _print_rates(rates.rate_tables(run, marks, page.columns), page, rates.clock_line(run))
     if notes:
         page.line()
         page.hanging([(note.mark, note.text) for note in notes], style="yellow")
@@ -253,33 +252,5 @@ REPORT = Report(
     grids=lambda run: [measurements(run), *_parts(run)],
     sections=sections,
     charts=charts_of_run,
-    captions=CAPTIONS,
-)
-
-
-# --- one measurement -------------------------------------------------------------------------------------------------
-
-
-def _figures(m: runs.Measurement) -> Lines:
-    rate, counted = m.rate.value, sum(trial.invalid is None for trial in m.trials)
-    known = {
-        "bandwidth": units.format_gbps(rate.gbps) if rate is not None else m.rate.reason or "",
-        "95 % interval": rate_interval(rate),
-        "of the ceiling": "" if m.of_ceiling is None else units.format_percent(m.of_ceiling),
-        "of the peak": "" if m.of_peak is None else units.format_percent(m.of_peak),
-        "median": "" if m.elapsed_s is None else units.format_seconds(m.elapsed_s),
-        "trials": str(counted) if counted else "",
-    }
-    return [(name, text) for name, text in known.items() if text]
-
-
-MEASUREMENT = Report(
-    struct=runs.Measurement,
-    title=lambda m: clean(m.route),
-    page=lambda m, page: page.hanging(_figures(m)),
-    headline=repr,
-    badge=lambda _: ("none", "measurement"),
-    grids=lambda m: [text_grid("Figures", ("figure", "value"), _figures(m))],
-    charts=charts_of_measurement,
     captions=CAPTIONS,
 )

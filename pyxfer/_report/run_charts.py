@@ -1,11 +1,10 @@
-"""Charts of runs and measurements. Their titles are findings; their figures are the documents'.
+"""Charts of runs. Their titles are findings; their figures are the documents'.
 
 Everything in a document is data here: names are made harmless by `clean`, and are values of a chart, never code.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,26 +16,21 @@ from pyxfer._report.explain import Explained, find_explained, part_colours, wate
 from pyxfer._report.explain import headline as explained_text
 from pyxfer._report.frameworks import group_text
 from pyxfer._report.notes import label, label_words
-from pyxfer._report.rates import rounded_size
 from pyxfer._report.report import INTERVALS, Caption, Charts
 from pyxfer._report.route_tables import Group, Row, group_rows, rate_unit
 from pyxfer._report.text import clean, titled
 
 _LONGEST_LABEL = 48
-_FIT_POINTS = 40
 
 CAPTIONS = {
     "sizes": Caption(
         "Bandwidth by size",
-        f"{INTERVALS} Thin curves are fits of t = t0 + n/B; a circle is the size that reaches half of B. The dashed "
-        "line is the peak of the link after its packet headers.",
+        f"{INTERVALS} The dashed line is the peak of the link after its packet headers.",
     ),
-    "trials": Caption("Times of the trials", "Each step of a line is a trial; of more than 200, every n-th is drawn."),
     "routes": Caption(
         "Routes beside the ceiling",
         f"{INTERVALS} A dashed line is the ceiling, in the same rounds where there is one.",
     ),
-    "uploads": Caption("Uploads beside usual calls", INTERVALS),
     "waterfall": Caption(
         "Where the time goes",
         "One traced transfer, the one closest to the median. Each part begins where the one before it ends.",
@@ -52,15 +46,8 @@ def charts_of_run(run: runs.Run) -> Charts:
         return _charts_of_explained(run, timed)
     if run.kind == "frameworks":
         groups = [group for group in group_rows(run, [""] * len(run.measurements)) if _drawn_routes(group)]
-        several = [group for group in groups if len(group.sizes) > 1 and any(map(_is_staged, group.routes))]
-        return {
-            "routes": plots.stack(partial(_routes_plot, run, group) for group in groups),
-            "uploads": plots.stack(partial(_uploads_plot, run, group) for group in several),
-        }
-    return {
-        "sizes": (lambda width: _sizes_chart(run, timed, width)) if timed else None,
-        "trials": _trials([(label(m, run), m) for m in _largest_of_each(timed)], run.runtime),
-    }
+        return {"routes": plots.stack(partial(_routes_plot, run, group) for group in groups)}
+    return {"sizes": (lambda width: _sizes_chart(run, timed, width)) if timed else None}
 
 
 def _sizes_chart(run: runs.Run, timed: Sequence[runs.Measurement], width: int) -> plots.Spec:
@@ -86,40 +73,8 @@ def _size_plot(
     values = [_rate_value(name, m) for name, m in named if name in colours]
     left_out = {name for name, _ in named} - colours.keys()
     more = f"; {len(left_out)} more series are in the table" if left_out else ""
-    names = {(m.route, m.variant, m.direction): name for name, m in named if name in colours}
-    fits: plots.Values = []
-    notes = []
-    for curve in run.curves:
-        name = names.get((curve.route, curve.variant, curve.direction))
-        points = _fit_points(name, curve, named) if name is not None and curve.side == side else []
-        if points:
-            fits += points
-            notes.append(f"{name}: {_fit_words(curve)}")
     title = titled(run.runtime, f"{reached_text(run, side)}{more}")
-    return plots.rate_plot(values, title, width, colours, peak=run.link.peak_gbps(side).value, fits=fits, notes=notes)
-
-
-def _fit_words(curve: runs.Curve) -> str:
-    half, most_gbps, misfit = curve.half_size.value, curve.asymptote_gbps.value, curve.worst_misfit.value
-    words = [] if misfit is None else [f"the fit (thin curve) is up to {units.format_percent(misfit)} off"]
-    if half is not None and most_gbps is not None:
-        words.insert(0, f"half of the fitted {units.format_gbps(most_gbps)} at {rounded_size(half)}")
-    return "; ".join(words)
-
-
-def _fit_points(name: str, curve: runs.Curve, named: Sequence[tuple[str, runs.Measurement]]) -> plots.Values:
-    """Points of `t = t0 + n/B` at and between the series' sizes, and its knee if that is among them."""
-    measured = sorted({m.nbytes for other, m in named if other == name})
-    if len(measured) == 1 or curve.gbps(measured[0]) is None:
-        return []
-    least, largest = measured[0], measured[-1]
-    between = [least * (largest / least) ** (place / _FIT_POINTS) for place in range(1, _FIT_POINTS)]
-    sizes = sorted({*map(float, measured), *between})
-    points: plots.Values = [{"series": name, "nbytes": nbytes, "gbps": curve.gbps(nbytes)} for nbytes in sizes]
-    half, most_gbps = curve.half_size.value, curve.asymptote_gbps.value
-    if half is not None and most_gbps is not None and least <= half <= largest:
-        points.append({"series": name, "nbytes": half, "gbps": most_gbps / 2, "knee": _fit_words(curve)})
-    return points
+    return plots.rate_plot(values, title, width, colours, peak=run.link.peak_gbps(side).value)
 
 
 def _rate_value(name: str, m: runs.Measurement, factor: float = 1.0) -> dict[str, Any]:
@@ -129,36 +84,6 @@ def _rate_value(name: str, m: runs.Measurement, factor: float = 1.0) -> dict[str
     text = f"{units.format_size(m.nbytes)}: {units.format_gbps(rate.gbps)}{share}"
     figure = plots.bar_figure(rate.gbps * factor, m.of_ceiling)
     return {"nbytes": m.nbytes, **plots.bar(name, rate.gbps * factor, text, figure, low=low, high=high)}
-
-
-def _largest_of_each(timed: Sequence[runs.Measurement]) -> list[runs.Measurement]:
-    """Each direction's pageable copy at the largest size, whose times vary most; without these, every copy of it."""
-    largest = max((m.nbytes for m in timed), default=0)
-    alone = [m for m in timed if m.nbytes == largest and m.variant == "warm" and m.direction == m.side]
-    return [m for m in alone if m.memory == "pageable"] or alone
-
-
-def _trials(named: Sequence[tuple[str, runs.Measurement]], runtime: machines.Runtime) -> plots.Make | None:
-    drawn = [each for each in named if each[1].summary is not None and any(t.invalid is None for t in each[1].trials)]
-    return (lambda width: _trials_chart(drawn[: len(plots.COLOURS)], runtime, width)) if drawn else None
-
-
-def _trials_chart(named: Sequence[tuple[str, runs.Measurement]], runtime: machines.Runtime, width: int) -> plots.Spec:
-    values: plots.Values = []
-    for name, m in named:
-        times = sorted(trial.elapsed_s for trial in m.trials if trial.invalid is None)
-        step = max(1, len(times) // 200)
-        chosen = [*range(0, len(times) - 1, step), len(times) - 1]
-        values += [{"series": name, "time": times[place], "share": (place + 1) / len(times)} for place in chosen]
-    unit, factor = ("us", 1e6) if statistics.median(value["time"] for value in values) < 1e-3 else ("ms", 1e3)  # noqa: PLR2004
-    values = [{**value, "time": value["time"] * factor} for value in values]
-    text = "; ".join(trials_text(m, name) for name, m in named[:2])
-    return plots.share_plot(values, titled(runtime, text), width, unit)
-
-
-def charts_of_measurement(m: runs.Measurement) -> Charts:
-    """The distribution of its trials. It does not know its runtime."""
-    return {"trials": _trials([(f"{clean(m.route, _LONGEST_LABEL)} {m.side}", m)], "cuda")}
 
 
 def reached_text(run: runs.Run, side: machines.Side) -> str:
@@ -172,15 +97,6 @@ def reached_text(run: runs.Run, side: machines.Side) -> str:
     peak = "" if best.of_peak is None else f", {units.format_percent(best.of_peak)} of the peak"
     figure = f"{units.format_gbps(best.gbps)} at {units.format_size(best.nbytes)}"
     return f"{name}: {figure} with {clean(best.memory)} memory{staged}{peak}"
-
-
-def trials_text(row: runs.Measurement, name: str) -> str:
-    times = [trial.elapsed_s for trial in row.trials if trial.invalid is None]
-    if row.summary is None or not times:
-        return ""
-    low, high = (units.format_seconds(seconds) for seconds in (row.summary.q1_s, row.summary.q3_s))
-    middle = units.format_seconds(statistics.median(times))
-    return f"{name}, {units.format_size(row.nbytes)}: half of {len(times)} trials took {low} to {high}, median {middle}"
 
 
 def is_alone(m: runs.Measurement, side: machines.Side) -> bool:
@@ -212,23 +128,6 @@ def _is_staged(row: Row) -> bool:
     return row.any.route_info is not None and row.any.route_info.staged
 
 
-def _uploads_plot(run: runs.Run, group: Group, width: int) -> plots.Spec:
-    staged = next((row for row in _drawn_routes(group) if _is_staged(row)), None)
-    chosen = {"usual": group.usual, "pyxfer": staged, "fastest": group.best, "ceiling": group.ceiling}
-    shades = dict(zip(chosen, (plots.COLOURS[1], plots.COLOURS[2], plots.COLOURS[0], plots.COLOURS[5]), strict=True))
-    named: dict[str, Row] = {}
-    colours = {}
-    for role, row in chosen.items():
-        if row is not None and row not in named.values():
-            named[f"{role}: {row.name}"] = row
-            colours[f"{role}: {row.name}"] = shades[role]
-    unit, factor = rate_unit(run)
-    measured = [(name, m) for name, row in named.items() for m in row.at.values()]
-    right = [(name, m) for name, m in measured if m.gbps is not None and m.verified.value is not False]
-    values = [_rate_value(name, m, factor) for name, m in right]
-    return plots.rate_plot(values, titled(run.runtime, group_text(run, group)), width, colours, unit=unit)
-
-
 # --- explained routes ------------------------------------------------------------------------------------------------
 
 
@@ -244,7 +143,6 @@ def _charts_of_explained(run: runs.Run, timed: Sequence[runs.Measurement]) -> Ch
         if lines
         else None,
         "routes": (lambda width: _alternatives_chart(explained, rows, title, width)) if rows else None,
-        "trials": _trials([(label(explained.row, run), explained.row)], run.runtime),
     }
 
 

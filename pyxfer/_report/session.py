@@ -35,7 +35,7 @@ GAP = "  "
 ALWAYS = ("test", "dir", "size", "GB/s", "+-", "of ceiling")
 HEADING = (*ALWAYS, "marker", "compared")
 LEFT = {"test", "dir", "marker", "compared"}
-_WIDE = "precision (+-) not reached; try a longer --xfer-budget, more rounds, or a larger precision= in the marker"
+_WIDE = "precision (+-) not reached; try a longer --xfer-budget, or a larger precision= in the marker"
 _COLOURS = {"too slow": "red", "unsure": "yellow", "fine": "green"}
 
 

@@ -14,7 +14,6 @@ from pyxfer.units import parse_moment
 
 if TYPE_CHECKING:
     import pandas as pd
-    import polars as pl
 
 Value = str | int | float | bool | datetime | None
 Kind = Literal["text", "whole", "number", "flag", "moment"]
@@ -30,7 +29,7 @@ class Table(ShortRepr):
     It can be iterated: each row is a dict, so that `pandas.DataFrame(table)` works.
 
     polars, pyarrow, DuckDB and pandas read it by the Arrow PyCapsule interface, for which nanoarrow must be installed
-    (`pip install nanoarrow`). `to_pandas` and `to_polars` do not need it.
+    (`pip install nanoarrow`). `to_pandas` does not need it.
     """
 
     def __init__(self, kinds: Mapping[str, Kind], rows: Sequence[Sequence[Value]]) -> None:
@@ -90,21 +89,6 @@ class Table(ShortRepr):
         columns = zip(self._typed(), self._columns(), strict=True)
         arrays = {name: pandas.array(cells, dtype=_PANDAS[kind]) for (name, kind), cells in columns}
         frame: pd.DataFrame = pandas.DataFrame(arrays)
-        return frame
-
-    def to_polars(self) -> pl.DataFrame:
-        """Return a polars data frame.
-
-        Raises:
-            UsageError: polars is not installed.
-
-        """
-        polars = library("polars", "`to_polars` needs polars")
-        columns = zip(self._typed(), self._columns(), strict=True)
-        types = {"text": polars.String, "whole": polars.Int64, "number": polars.Float64, "flag": polars.Boolean}
-        types["moment"] = polars.Datetime("us", "UTC")
-        series = [polars.Series(name, cells, dtype=types[kind]) for (name, kind), cells in columns]
-        frame: pl.DataFrame = polars.DataFrame(series)
         return frame
 
     def _typed(self) -> list[tuple[str, Kind]]:

@@ -1,4 +1,4 @@
-"""Tunings of the ring: the page, the table of trials, and the chart of candidates."""
+"""Tunings of the ring: the page with the table of trials."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from typing import get_args
 
 from pyxfer import units
 from pyxfer._document.tunings import CopyDirection, CopyRate, RingSetup, RingState, Tuned
-from pyxfer._report.grid import Grid, number, text_grid
 from pyxfer._report.layout import Column, Page, fitting_table, rate_cells
-from pyxfer._report.plots import MAX_BARS, Make, Values, bar, bar_figure, bar_plot, stack
-from pyxfer._report.report import Caption, Charts, Report
 from pyxfer._report.text import Lines, capitalised, clean, counted, reason_text
 
 _PLAIN = "plain copy"
@@ -89,67 +86,3 @@ def ring_name(ring: RingSetup) -> str:
 def _made_text(ring: RingSetup) -> str:
     """`15x512x64 KiB`: threads, slots, and the size of a slot."""
     return f"{ring.threads}x{ring.slots}x{units.format_size(ring.chunk_bytes)}"
-
-
-def _headline(state: RingState) -> str:
-    tuned = state.tuning.value
-    if tuned is None or not tuned.rates or not tuned.plain:
-        return f"No tuning: {clean(state.tuning.reason or 'no trial has figures', 600)}."
-    return f"Pageable memory {_ring_text(tuned, 'h2d')}; {_ring_text(tuned, 'd2h')}."
-
-
-def _ring_text(tuned: Tuned, way: CopyDirection) -> str:
-    rates = [max((r for r in own if r.direction == way), key=lambda r: r.nbytes) for own in (tuned.rates, tuned.plain)]
-    ring, plain = (units.format_gbps(rate.gbps) for rate in rates)
-    return f"{way}: {ring} through the ring, {plain} as a plain copy, at {units.format_size(rates[0].nbytes)}"
-
-
-def _grids(state: RingState) -> list[Grid]:
-    rows = []
-    for trial in () if state.tuning.value is None else state.tuning.value.trials:
-        # The last rate of a direction is that of its largest size.
-        largest = {rate.direction: rate.gbps for rate in sorted(trial.rates, key=lambda rate: rate.nbytes)}
-        rates = [number(largest.get(way), units.format_gbps) for way in get_args(CopyDirection)]
-        best = number(trial.against_best, "{:.2f}".format)
-        rows.append((ring_name(trial.ring), *rates, best, trial.verdict, trial.reason or ""))
-    headings = ("threads x slots x chunk", "h2d", "d2h", "x best before", "verdict", "why")
-    return [text_grid("Trials at their largest size", headings, rows)]
-
-
-def _charts(state: RingState) -> Charts:
-    tuned = state.tuning.value
-    if tuned is None or not tuned.rates:
-        return {}
-    return {"rings": stack(_rings(tuned, way) for way in get_args(CopyDirection))}
-
-
-def _rings(tuned: Tuned, way: CopyDirection) -> Make | None:
-    rates = {ring_name(trial.ring): trial.rates for trial in tuned.timed} | {_PLAIN: tuned.plain}
-    found = [(name, rate) for name, own in rates.items() for rate in own if rate.direction == way]
-    largest = max((rate.nbytes for _, rate in found), default=0)
-    bars: Values = []
-    for name, rate in found:
-        if rate.nbytes == largest:
-            text = f"{name}, {units.format_size(largest)}: {units.format_gbps(rate.gbps)}"
-            role = "chosen ring" if name == ring_name(tuned.ring) else name if name == _PLAIN else "other ring"
-            bars.append({**bar(name, rate.gbps, text, bar_figure(rate.gbps)), "role": role})
-    title = _ring_text(tuned, way) if bars else ""
-    return (lambda width: bar_plot(bars[-MAX_BARS:], title, width, "GB/s")) if bars else None
-
-
-REPORT = Report(
-    struct=RingState,
-    title=lambda _: "pyxfer tune",
-    page=print_tuning,
-    headline=_headline,
-    badge=lambda state: ("none", state.source),
-    heading=ring_lines,
-    grids=_grids,
-    charts=_charts,
-    captions={
-        "rings": Caption(
-            "Candidates of the tuning",
-            "Uploads and downloads of pageable memory through each ring, and as one plain copy.",
-        )
-    },
-)

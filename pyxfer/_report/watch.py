@@ -196,12 +196,10 @@ def _grids(watched: watches.Watched) -> list[Grid]:
         for lane in (line.lanes if line else ())
         if line
     ]
-    gains = [(each.text, *_cells(each.gain_s, each.gain_share), each.worked_out) for each in watched.advice]
     return [
         text_grid("Parts of the period", ("part", "time", "share"), shares),
         text_grid("Timeline, by all records", ("work", "busy", "of the stretch", "spans drawn"), lanes),
         *(tables[name] for name in ("copies", "calls", "ranges")),
-        text_grid("Next steps (predicted)", ("what", "gain a period", "share", "worked out"), gains),
     ]
 
 

@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs no network, and charts as SVG, PNG and PDF.
+"""A report as one HTML file that needs no network, and charts as SVG and PNG.
 
 Charts are drawn when the report is written, so that it has no program to draw them: a browser, a printer and a reader
 without JavaScript show the same. What comes from outside is escaped, and a policy in the page lets nothing else run.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import io
 import json
 import os
 import re
@@ -35,7 +34,7 @@ from pyxfer._report.text import Lines, clean, environment_lines, moment_text
 from pyxfer.errors import PyxferError, UsageError
 from pyxfer.units import format_size
 
-SUFFIXES = (".html", ".svg", ".png", ".pdf")
+SUFFIXES = (".html", ".svg", ".png")
 MAX_EMBEDDED = 400_000
 """Bytes of compressed JSON in a page; a larger document is embedded without its trials."""
 
@@ -53,11 +52,8 @@ _DARK_INK = {plots.INK: "#e6eaef", plots.FAINT: "#a3adb8", plots.GRID: "#3a424c"
 _SIGNS = {"good": "\u2713", "doubtful": "!", "bad": "\u2715", "none": "\u2022"}
 # More plots than these are drawn once, and scroll on a telephone.
 _MAX_TWICE = 3
-# A4 in points, which are the pixels of a picture.
-_A4, _MARGIN = (595, 842), 36
-_A4_INSIDE = (_A4[0] - 2 * _MARGIN, _A4[1] - 2 * _MARGIN)
+# Charts on one page of A4 when printed.
 _MAX_ON_PAGE = 2
-_SVG_SIZE = re.compile(r'<svg[^>]*? width="([\d.]+)" height="([\d.]+)"')
 # A table with more columns than these is printed across a page.
 _MANY_COLUMNS = 16
 # Texts of a column that are no longer than this are never broken into lines.
@@ -68,7 +64,7 @@ def report_bytes(documents: Sequence[object], suffix: str, chart: str | None = N
     """The file of a report with a suffix of `SUFFIXES`: a page, or the charts of all documents as one picture."""
     if suffix == ".html":
         if chart is not None:
-            raise UsageError("--chart is for pictures, a page has all: leave it out, or write to .svg, .png or .pdf.")
+            raise UsageError("--chart is for pictures, a page has all: leave it out, or write to .svg or .png.")
         return page_html(documents).encode(errors="backslashreplace")
     return _picture(documents, suffix, chart)
 
@@ -108,42 +104,11 @@ def _picture(documents: Sequence[object], suffix: str, chart: str | None) -> byt
             raise UsageError("Nothing can be drawn: the documents have no figures.")
         raise UsageError(f"--chart {chart!r:.80} is not in the documents: choose one of {known}.")
     drawing = check_drawing()
-    if suffix == ".pdf":
-        return _pdf([plot for make in chosen for plot in plots.parts_of(make(plots.WIDE))])
     svg = svg_of(plots.themed(plots.stacked([make(plots.WIDE) for make in chosen]), plots.WIDE, "white"))
     if suffix == ".svg":
         return svg.encode()
     png: bytes = drawing.svg_to_png(svg, scale=2)
     return png
-
-
-def _pdf(drawn: Sequence[plots.Spec]) -> bytes:
-    """The plots on pages of A4, at most two on each. Its bytes differ each time, because fonts have no fixed order."""
-    pypdf, drawing = library("pypdf", "Reports as PDF need pypdf"), check_drawing()
-    pages: list[list[plots.Spec]] = []
-    for plot in drawn:
-        if pages and len(pages[-1]) < _MAX_ON_PAGE:
-            _, width, height = _page_of([*pages[-1], plot])
-            if height <= width * _A4_INSIDE[1] / _A4_INSIDE[0]:
-                pages[-1].append(plot)
-                continue
-        pages.append([plot])
-    written, out = pypdf.PdfWriter(), io.BytesIO()
-    for page in pages:
-        svg, width, height = _page_of(page)
-        # At the top of the page, as wide as it is between its margins, or as high if they are too high.
-        scale = min(_A4_INSIDE[0] / width, _A4_INSIDE[1] / height)
-        box = f"{-_MARGIN / scale} {-_MARGIN / scale} {_A4[0] / scale} {_A4[1] / scale}"
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_A4[0]}" height="{_A4[1]}" viewBox="{box}">'
-        written.append(io.BytesIO(drawing.svg_to_pdf(f"{head}{svg}</svg>")))
-    written.write(out)
-    return out.getvalue()
-
-
-def _page_of(on_page: Sequence[plots.Spec]) -> tuple[str, float, float]:
-    svg = svg_of(plots.themed(plots.stacked(on_page), plots.WIDE, "white"))
-    width, height = (float(found) for found in _SVG_SIZE.findall(svg)[0])
-    return svg, width, height
 
 
 def svg_of(spec: plots.Spec) -> str:

@@ -13,17 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from baseline.store.making import make_baseline
 from command_line import environment, pyxfer
 from in_process import TREE, Command
 from marks import slow
-from typer.testing import CliRunner
 
 from pyxfer import units
-from pyxfer._baseline.store import open_store
 from pyxfer._ceiling import session
 from pyxfer._cli import measure
-from pyxfer._cli.main import _GROUPS, app
+from pyxfer._cli.main import _GROUPS
 
 
 def verbs(group: Any, *above: str) -> Iterator[tuple[str, ...]]:
@@ -96,12 +93,6 @@ def test_the_help_has_each_verb_once_in_a_group_and_every_exit_code(command: Com
     assert [code for code in ("0 ", ", 1 ", ", 2 ", ", 3 ", ", 4 ", ", 130 ") if code not in codes] == []
 
 
-def test_bandwidth_is_another_name_of_ceiling(command: Command) -> None:
-    assert (
-        command("bandwidth", "--help").stdout.splitlines()[2:] == command("ceiling", "--help").stdout.splitlines()[2:]
-    )
-
-
 def test_a_file_in_the_place_of_a_command_is_told_from_a_mistyped_one(command: Command, tmp_path: Path) -> None:
     (tmp_path / "a b.json").write_text("{}")
     ended = command(str(tmp_path / "a b.json"))
@@ -134,72 +125,6 @@ def test_the_defaults_are_those_of_the_python_function() -> None:
     assert typed["seed"] == called["seed"]
     assert units.parse_ratio(typed["precision"]) == called["precision"]
     assert units.parse_duration(typed["budget"]) == called["budget"]
-
-
-def offered(line: str) -> list[str]:
-    """The values for the last word of a line, as bash gets them."""
-    words = line.split(" ")
-    environment = {"_PYXFER_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    result = CliRunner().invoke(app, [], env=environment, prog_name="pyxfer")
-    assert result.exit_code == 0, result.output
-    return result.stdout.split()
-
-
-@pytest.mark.parametrize(
-    ("line", "values"),
-    [
-        ("pyxfer cei", ["ceiling"]),
-        ("pyxfer ceiling --memory p", ["pageable", "pinned"]),
-        ("pyxfer ceiling --mode auto,s", ["auto,streams:2", "auto,streams:4", "auto,staged"]),
-        ("pyxfer ceiling --direction h2d,", ["h2d,d2h", "h2d,both"]),
-        ("pyxfer frameworks t", ["torch", "tensorflow"]),
-        (
-            "pyxfer frameworks --route jax.ingest,tf.ingest-",
-            ["jax.ingest,tf.ingest-rawop", "jax.ingest,tf.ingest-dlpack"],
-        ),
-        ("pyxfer frameworks --route tf", ["tf.*"]),
-        ("pyxfer frameworks --workload i", ["image-batch"]),
-        ("pyxfer explain raw.pinned-as", ["raw.pinned-async"]),
-        ("pyxfer explain torch.to --direction ", ["h2d", "d2h"]),
-        ("pyxfer show run.json --sort m", ["memory", "mode"]),
-        ("pyxfer list ", ["routes"]),
-    ],
-)
-def test_values_are_offered(line: str, values: list[str]) -> None:
-    found = offered(line)
-    assert found[: len(values)] == values
-    assert all(value.startswith(line.rpartition(" ")[2]) for value in found)
-
-
-def test_an_item_of_a_list_is_offered_once() -> None:
-    assert offered("pyxfer ceiling --direction h2d,h") == []
-
-
-def test_names_of_baselines_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYXFER_STORE", str(tmp_path / "store.db"))
-    with open_store() as store:
-        for name, host in (("monday", "a"), ("monday", "b"), ("two\nlines\x1b[31m", "a")):
-            store.add_baseline(make_baseline(name, host=host))
-    assert offered("pyxfer baseline show ") == ["monday"]
-    assert offered("pyxfer baseline check --name m") == ["monday"]
-    assert offered("pyxfer compare base") == ["baseline:monday"]
-
-
-def test_without_a_store_nothing_is_offered_and_none_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYXFER_STORE", str(tmp_path / "store.db"))
-    assert offered("pyxfer baseline show ") == []
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_devices_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    from samples import make_device
-
-    import pyxfer
-
-    monkeypatch.setattr(pyxfer, "devices", lambda: (make_device(),))
-    device = make_device()
-    assert offered("pyxfer ceiling --device ") == ["0", device.uuid.value, device.pci.value, "host"]
-    assert offered("pyxfer doctor --device h") == ["host"]
 
 
 def test_the_installed_command_completes_verbs() -> None:

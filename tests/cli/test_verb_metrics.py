@@ -11,14 +11,12 @@ import msgspec
 import pytest
 from command_line import shell
 from doctor.cases import copy, h200
-from fleet_samples import make_fleet
 from in_process import Command
 from link_samples import make_links
 from pages import host_run
-from watch_samples import make_watched
 
 from pyxfer._baseline.store import open_store
-from pyxfer._document.machines import Fact, SavedDocument
+from pyxfer._document.machines import Fact
 from pyxfer._document.runs import Run
 
 pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
@@ -53,26 +51,6 @@ def test_the_file_is_readable_for_all_users(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["pyxfer.prom", "run.json"]
 
 
-@pytest.mark.parametrize(
-    ("document", "metric"), [(mine(), "pyxfer_copy_"), (make_links(), "pyxfer_links_"), (make_fleet(), "pyxfer_fleet_")]
-)
-def test_show_writes_them_too(command: Command, tmp_path: Path, document: SavedDocument, metric: str) -> None:
-    document.save(tmp_path / "it.json")
-    out = tmp_path / "pyxfer.prom"
-    result = command("show", str(tmp_path / "it.json"), "--export-prometheus", str(out))
-    assert (result.returncode, result.stderr) == (0, "")
-    assert metric in out.read_text()
-    assert result.stdout
-
-
-@pytest.mark.parametrize("document", [host_run(mine()), make_watched()])
-def test_show_refuses_what_has_no_metrics(command: Command, tmp_path: Path, document: SavedDocument) -> None:
-    document.save(tmp_path / "it.json")
-    result = command("show", str(tmp_path / "it.json"), "--export-prometheus", str(tmp_path / "pyxfer.prom"))
-    assert (result.returncode, result.stdout) == (2, "")
-    assert os.listdir(tmp_path) == ["it.json"]
-
-
 def test_a_run_with_copies_beyond_the_peak_is_refused(command: Command, tmp_path: Path) -> None:
     mine(gbps=138.0).save(tmp_path / "run.json")
     result = command("metrics", str(tmp_path / "run.json"))
@@ -92,22 +70,6 @@ def test_the_newest_run_of_each_gpu_of_this_host_is_exported(command: Command, t
     text = command("metrics", "--store", store).stdout
     rates = [line.rsplit(" ")[-1] for line in text.splitlines() if line.startswith("pyxfer_copy_bandwidth")]
     assert sorted(map(float, rates)) == [51e9, 52e9]
-
-
-def test_one_gpu_can_be_chosen_by_index_or_uuid(command: Command, tmp_path: Path) -> None:
-    store = stored(tmp_path, mine(), mine(1, "GPU-2"))
-    for name in ("1", "GPU-2"):
-        text = command("metrics", "--store", store, "--device", name).stdout
-        assert 'uuid="GPU-2"' in text
-        assert 'uuid="GPU-1"' not in text
-
-
-@pytest.mark.parametrize("name", ["2", "GPU-", "''", "nonsense"])
-def test_a_gpu_that_is_missing_or_ambiguous_is_refused(command: Command, name: str, tmp_path: Path) -> None:
-    store = stored(tmp_path, mine(), mine(1, "GPU-2"))
-    result = command("metrics", "--store", store, "--device", name)
-    assert result.returncode == 2
-    assert "0 GPU-1; 1 GPU-2" in result.stderr
 
 
 def test_a_store_without_a_run_of_this_host_is_refused(command: Command, tmp_path: Path) -> None:
@@ -152,5 +114,3 @@ def test_a_saved_run_becomes_metrics_of_each_gpu_and_of_its_links(command: Comma
     assert kept == pytest.approx(1.0)
     latency = value("pyxfer_links_latency_seconds", host="node-7", device="0", target="host", quantile="0.5", load="1")
     assert latency == pytest.approx(2362e-9, rel=1e-3)
-    only = command("metrics", str(tmp_path / "links.json"), "--device", "1")
-    assert sum(line.startswith("pyxfer_run_timestamp_seconds{") for line in only.stdout.splitlines()) == 1

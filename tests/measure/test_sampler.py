@@ -353,13 +353,6 @@ def test_a_cancelled_run_ends_before_the_next_trial(bench: Bench) -> None:
     assert len(bench.log) == 5
 
 
-def test_run_rounds_ignores_the_deadline(bench: Bench) -> None:
-    (group,) = [Group.of("all", [bench.timed("a", 1.0, anchor="b"), bench.timed("b", 1.0)])]
-    Sampler([group], PRECISION, bench.clock(), 1, clock=bench.clock).run_rounds(3)
-    assert Counter(key for _, key in bench.log) == {"a": 3, "b": 3}
-    assert [trial.round for trial in group.series[0].trials["h2d"]] == [0, 1, 2]
-
-
 def test_invalid_trials_do_not_settle_a_subject(bench: Bench) -> None:
     subject = bench.timed("a", invalid="the gate timed out")
     bench.run([subject], budget_s=0.5)

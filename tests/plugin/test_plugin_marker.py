@@ -17,7 +17,7 @@ from pyxfer._frameworks.registry import load_framework
 from pyxfer._pytest.derived import judged
 from pyxfer._pytest.fixture import Outcome, believed
 from pyxfer._pytest.session import USUAL_ROUTES, next_command
-from pyxfer._pytest.settings import MarkerArguments, read_marker
+from pyxfer._pytest.settings import read_marker
 from pyxfer.errors import UsageError
 
 COPY = """
@@ -162,13 +162,13 @@ def test_on_a_gpu_the_failure_names_the_next_command(suite: Any, link: Any, as_g
     suite.write("""
         import pytest, time
 
-        @pytest.mark.xfer(max_s="1ms")
+        @pytest.mark.xfer(max_s="1ms", budget="60s", precision="90%")
         def test_slow(xfer):
-            xfer.pedantic(time.sleep, (2e-3,), nbytes=4096)
+            xfer(time.sleep, 2e-3, nbytes=4096)
     """)
     result = suite.bare()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["xfer: too slow: *", "test_it.py:5: xfer.pedantic(*", "pyxfer ceiling --size 4KiB *"])
+    result.stdout.fnmatch_lines(["xfer: too slow: *", "test_it.py:5: xfer(time.sleep*", "pyxfer ceiling --size 4KiB *"])
 
 
 def test_an_unsure_test_passes_with_a_warning(suite: Any, link: Any) -> None:
@@ -178,9 +178,9 @@ def test_an_unsure_test_passes_with_a_warning(suite: Any, link: Any) -> None:
         @pytest.mark.xfer(min_of_ceiling=0.8)
         def test_few(xfer, copying):
             with copying(1 << 20) as copy:
-                xfer.pedantic(copy, rounds=3, nbytes=1 << 20)
+                xfer(copy, nbytes=1 << 20)
     """)
-    result = suite.run()
+    result = suite.run(budget="30ms")
     result.assert_outcomes(passed=1, warnings=1)
     result.stdout.fnmatch_lines(["*test_it.py:[0-9]: XferWarning: unsure: * of the * asks for 80 %*"])
     result.stdout.re_match_lines([r"test_few +h2d .* unsure"])
@@ -265,7 +265,7 @@ def test_an_invalid_marker_and_one_without_the_fixture_are_collection_errors(sui
 
 def test_the_closest_marker_takes_precedence() -> None:
     marks = [pytest.mark.xfer(max_s=1.0).mark, pytest.mark.xfer(max_s=2.0, budget="300ms").mark]
-    assert read_marker(marks) == MarkerArguments(max_s=1.0, budget=0.3)
+    assert read_marker(marks) == {"max_s": 1.0, "budget": 0.3}
 
 
 def test_options_take_precedence_over_markers(suite: Any, link: Any) -> None:
@@ -291,21 +291,6 @@ def beside(share: Share | None, *remarks: Remark) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("fix", "fixed", "here"),
-    [
-        ("let it settle, or span it with a longer budget", True, "let it settle, or span it with more rounds"),
-        ("give a budget of 4s or a precision of 2%", False, "give a budget of 4s or a precision of 2%"),
-        ("give a budget of 4s", True, "use more rounds"),
-        ("let it settle", True, "let it settle"),
-        (None, True, None),
-    ],
-)
-def test_fixes_of_fixed_rounds_propose_more_rounds(fix: str | None, fixed: bool, here: str | None) -> None:
-    (found,) = believed(beside(None, Remark("drift", "it drifted", fix)), None, [], fixed=fixed).measurement.remarks
-    assert (found.text, found.fix) == ("it drifted", here)
-
-
-@pytest.mark.parametrize(
     ("share", "figures"),
     [
         (Share(1.0, 0.9, 1.1), None),
@@ -316,7 +301,7 @@ def test_fixes_of_fixed_rounds_propose_more_rounds(fix: str | None, fixed: bool,
 )
 def test_a_share_above_the_ceiling_has_one_remark(share: Share, figures: str | None) -> None:
     earlier = () if share.low is None or share.low < 1 else (Remark("above-ceiling", "faster"),)
-    found = believed(beside(share, *earlier), None, [], fixed=False).measurement.remarks
+    found = believed(beside(share, *earlier), None, []).measurement.remarks
     assert [(remark.code, (figures or "?") in remark.text) for remark in found] == [("above-ceiling", True)] * bool(
         figures
     )

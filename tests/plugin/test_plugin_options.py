@@ -12,8 +12,6 @@ import pytest
 
 from pyxfer._document import codec
 from pyxfer._document.sessions import runs_of
-from pyxfer._pytest.settings import Limit, parse_limit
-from pyxfer.errors import UsageError
 
 USAGE, FAILED = 4, 1
 COPY = """
@@ -31,51 +29,19 @@ def unfolded(result: pytest.RunResult) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "limit"),
-    [
-        ("median:5%", Limit("median:5%", "median", share=0.05)),
-        (" median : 2ms ", Limit(" median : 2ms ", "median", seconds=0.002)),
-        ("of_ceiling:0.5%", Limit("of_ceiling:0.5%", "of_ceiling", share=0.005)),
-    ],
-)
-def test_a_limit_is_a_share_or_a_time(text: str, limit: Limit) -> None:
-    assert parse_limit(text) == limit
-
-
-@pytest.mark.parametrize(
-    "text", ["", "5%", "mean:5%", "median", "median:", "median:0.05", "of_ceiling:2ms", "median:0%"]
-)
-def test_an_invalid_limit_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(UsageError, match=r"write |for example"):
-        parse_limit(text)
-
-
-def test_the_help_of_pytest_has_the_options(suite: Any) -> None:
-    result = suite.bare("--help")
-    assert result.ret == 0
-    assert "median:5%" in unfolded(result)
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--xfer-compare-fail=median:5%"], "--xfer-compare-fail has nothing to compare with: *"),
-        (["--xfer-compare", "--xfer-compare-fail=fast"], "--xfer-compare: * has no saved session: *"),
-        (
-            ["--xfer-compare=main"],
-            "--xfer-compare: '*.pyxfer/main.json' is not there: * --xfer-save=main.",
-        ),
-        (["--xfer-compare", "test_it.py"], "*'test_it.py' is taken as a name: write --xfer-compare=NAME."),
-        (["--xfer-save=a b"], "--xfer-save: 'a b' is not a name of letters*"),
-        (["--xfer-save=no/such"], "--xfer-save: *cannot be written*"),
+        (["--xfer-compare-fail=5%"], "--xfer-compare-fail has nothing to compare with: *"),
+        (["--xfer-compare-fail=fast"], "--xfer-compare-fail 'fast' is not a share: *"),
+        (["--xfer-compare=main.json"], "--xfer-compare: *main.json*"),
         (["--xfer-json=no/such/out.json"], "--xfer-json: *cannot be written (No such file*make the folder first*"),
         (["--xfer-json="], "--xfer-json is empty: *"),
         (["--xfer-budget=soon"], "--xfer-budget 'soon' is not a duration*"),
         (["--xfer-budget=2day"], "--xfer-budget *"),
-        (["--xfer-device="], "--xfer-device: The device is empty: *"),
-        (["--xfer-device=ABC"], "--xfer-device: 'ABC' is not a device: give an index, *"),
-        (["--xfer-device=hots"], "--xfer-device: 'hots' is not a device: *"),
-        (["--xfer-device=-1"], "--xfer-device: '-1' is not a device: *"),
+        (["--xfer-device="], "--xfer-device '' is not a device: *"),
+        (["--xfer-device=ABC"], "--xfer-device 'ABC' is not a device: give an index, *"),
+        (["--xfer-device=hots"], "--xfer-device 'hots' is not a device: *"),
+        (["--xfer-device=-1"], "--xfer-device '-1' is not a device: *"),
         (["--xfer-require-gpu", "--xfer-device=host"], "--xfer-require-gpu and --xfer-device=host exclude each other*"),
         (["--xfer-disable", "--xfer-json=a.json"], "--xfer-disable measures nothing*"),
     ],
@@ -92,7 +58,6 @@ def test_without_a_gpu_tests_are_skipped_with_cudas_reason(suite: Any, monkeypat
     suite.write(NOTHING + "\n" + NOTHING.replace("_nothing", "_more"))
     result = suite.apart("-rs")
     result.assert_outcomes(skipped=2)
-    result.stdout.fnmatch_lines(["pyxfer: no usable GPU (--xfer-device=host *): *"])
     result.stdout.fnmatch_lines(["SKIPPED * xfer: no usable GPU: cudaError* (*). * --xfer-device=host."])
     said = unfolded(suite.apart("-q", "-n", "2") if XDIST else suite.apart("-q"))
     assert said.count("--xfer-device=host") == 1
@@ -109,11 +74,8 @@ def test_without_a_required_gpu_tests_fail(suite: Any, monkeypatch: pytest.Monke
 
 def test_written_files_can_be_read(suite: Any, link: Any) -> None:
     suite.write(COPY)
-    suite.run("--xfer-json=out.json", "--xfer-save=main").stdout.fnmatch_lines(
-        ["pyxfer: written: out.json", "pyxfer: written: .pyxfer/main.json"]
-    )
+    suite.run("--xfer-json=out.json").stdout.fnmatch_lines(["pyxfer: written: out.json"])
     session = suite.session()
-    assert session == suite.session(".pyxfer/main.json")
     assert (session.ended, session.pytest) == ("complete", pytest.__version__)
     (place,) = session.places
     assert place.environment.host
@@ -146,56 +108,39 @@ def test_a_failed_write_fails_the_session(suite: Any, link: Any) -> None:
 def save_sessions(suite: Any, budget: str) -> list[str]:
     """Three sessions, and the options that compare with them."""
     for name in "abc":
-        suite.run(f"--xfer-save={name}", budget=budget)
-    return [f"--xfer-compare={name}" for name in "abc"]
+        suite.run(f"--xfer-json={name}.json", budget=budget)
+    return [f"--xfer-compare={name}.json" for name in "abc"]
 
 
 @pytest.mark.slow
 def test_a_slower_link_fails_only_with_a_limit(suite: Any, link: Any) -> None:
     suite.write(COPY)
-    limits = ("--xfer-compare-fail=median:10%", "--xfer-compare-fail=median:50us")
+    limit = "--xfer-compare-fail=10%"
     saved = save_sessions(suite, "1s")
     link(0.2)
     compared = suite.run(*saved, budget="4s")
     assert compared.ret == 0
     compared.stdout.re_match_lines([r"test_copy .* [0-9.]+ % slower", "Compared with a, b, c."])
-    assert suite.run(saved[0], *limits, budget="400ms").ret == 0, "one session does not show the spread"
-    result = suite.run(*saved, *limits, budget="4s")
+    assert suite.run(saved[0], limit, budget="400ms").ret == 0, "one session does not show the spread"
+    result = suite.run(*saved, limit, budget="4s")
     assert result.ret == FAILED
     result.assert_outcomes(passed=1)
-    assert "median:50us: at least" in unfolded(result)
-    assert re.search(r"pyxfer: test_it.py::test_copy: median:10%: at least [0-9.]+ % slower", unfolded(result))
-
-
-@pytest.mark.slow
-def test_of_ceiling_ignores_a_slower_link_but_not_a_slower_function(suite: Any, link: Any) -> None:
-    limit = "--xfer-compare-fail=of_ceiling:25%"
-    suite.write(COPY)
-    saved = save_sessions(suite, "500ms")
-    link(0.5)
-    slower_link = suite.run(*saved, limit, budget="500ms")
-    assert slower_link.ret == 0
-    suite.write(COPY.replace("1 << 20) as", "1 << 20, times=16) as"))
-    slower_function = suite.run(*saved, limit, budget="2s")
-    assert slower_function.ret == FAILED
-    assert re.search(
-        r"test_copy: of_ceiling:25%: at least [0-9.]+ % slower by its share of the ceiling", unfolded(slower_function)
-    )
+    assert re.search(r"pyxfer: test_it.py::test_copy: at least [0-9.]+ % slower; .* allows 10.0 %", unfolded(result))
 
 
 @pytest.mark.slow
 def test_new_and_missing_tests_do_not_fail(suite: Any, link: Any) -> None:
     suite.write(COPY)
-    suite.run("--xfer-save=main")
+    suite.run("--xfer-json=main.json")
     suite.write(COPY + COPY.replace("test_copy", "test_more") + COPY.replace("test_copy", "test_gone"))
-    result = suite.run("--xfer-compare", "--xfer-compare-fail=median:99%", "-k", "not gone")
+    result = suite.run("--xfer-compare=main.json", "--xfer-compare-fail=99%", "-k", "not gone")
     assert result.ret == 0
     result.stdout.re_match_lines([r"test_more .* new"])
-    result = suite.run("--xfer-compare", "--xfer-compare-fail=median:99%", "-k", "more")
+    result = suite.run("--xfer-compare=main.json", "--xfer-compare-fail=99%", "-k", "more")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["No test of this session is in main*"])
     suite.write(COPY.replace("1 << 20", "1 << 19"))
-    suite.run("--xfer-compare").stdout.re_match_lines(
+    suite.run("--xfer-compare=main.json").stdout.re_match_lines(
         [r"test_copy .* other bytes", "No test of this session is in main.*"]
     )
 
@@ -203,17 +148,17 @@ def test_new_and_missing_tests_do_not_fail(suite: Any, link: Any) -> None:
 @pytest.mark.slow
 def test_host_memory_and_a_link_are_not_compared(suite: Any, link: Any) -> None:
     suite.write(COPY)
-    suite.run("--xfer-save=gpu")
-    path = suite.path / ".pyxfer" / "gpu.json"
+    suite.run("--xfer-json=gpu.json")
+    path = suite.path / "gpu.json"
     document = json.loads(path.read_text())
     document["places"][0]["runtime"] = document["places"][0]["device"]["runtime"] = "cuda"
     document["places"][0]["device"]["name"] = "NVIDIA H200\x1b[31m"
     path.write_bytes(codec.seal(json.dumps(document).encode()))
-    result = suite.run("--xfer-compare")
+    result = suite.run("--xfer-compare=gpu.json")
     assert result.ret == 0
     assert "the two cannot be compared" in unfolded(result)
     assert "\x1b" not in result.stdout.str()
-    assert suite.run("--xfer-compare", "--xfer-compare-fail=median:50%").ret == FAILED
+    assert suite.run("--xfer-compare=gpu.json", "--xfer-compare-fail=50%").ret == FAILED
 
 
 def test_a_file_that_is_not_a_session_is_refused_before_any_test(suite: Any) -> None:
@@ -222,5 +167,5 @@ def test_a_file_that_is_not_a_session_is_refused_before_any_test(suite: Any) -> 
     result = suite.bare("--xfer-compare=saved.json")
     assert result.ret == USAGE
     result.stderr.fnmatch_lines(
-        ["ERROR: --xfer-compare: '*saved.json' is a run, not a session of pytest: *--xfer-save or --xfer-json wrote*"]
+        ["ERROR: --xfer-compare: '*saved.json' is a run, not a session of pytest: *--xfer-json wrote*"]
     )

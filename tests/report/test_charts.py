@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,10 +16,8 @@ from samples import make_measurement, make_run
 from watch_samples import make_watched
 from xfer_samples import row_of, session
 
-from pyxfer._ceiling.rows import curves
-from pyxfer._document import machines, runs
+from pyxfer._document import machines
 from pyxfer._report.kinds import altair_chart, chart_of, charts_of, report_of
-from pyxfer._report.notes import label_words
 from pyxfer._report.plots import (
     COLOURS,
     NARROW,
@@ -32,39 +28,34 @@ from pyxfer._report.plots import (
     change_plot,
     history_plot,
     load_plot,
-    share_plot,
 )
-from pyxfer._report.run_charts import is_alone
 from pyxfer.errors import UsageError
-from pyxfer.units import format_percent
 
-SIDES: tuple[machines.Side, ...] = ("h2d", "d2h", "sum")
 NAMES = {
-    "ceiling": ["sizes", "trials"],
-    "ceiling of the host": ["sizes", "trials"],
+    "ceiling": ["sizes"],
+    "ceiling of the host": ["sizes"],
     "frameworks": ["routes"],
     "image batches": ["routes"],
-    "explain": ["waterfall", "routes", "trials"],
+    "explain": ["waterfall", "routes"],
     "watch": ["parts", "steps", "timeline", "copies"],
     "watch with slow steps": ["parts", "steps", "timeline", "copies"],
     "watch without records": ["parts", "steps"],
     "comparison": ["cells"],
     "comparison of links": ["cells"],
     "examination": ["sizes"],
-    "baseline of links": ["host", "together", "interference", "pairs"],
-    "baseline": ["sizes", "trials"],
+    "baseline of links": ["host", "interference", "pairs"],
+    "baseline": ["sizes"],
     "history": ["history"],
     "history without changes": ["history"],
     "pytest": ["tests"],
     "nothing measured": [],
-    "one point": ["sizes", "trials"],
-    "tuning": ["rings"],
-    "hostile": ["sizes", "trials"],
-    "links": ["host", "together", "interference", "pairs", "latency", "small"],
-    "links of one GPU": ["host", "latency", "small"],
-    "links of four GPUs": ["host", "together", "interference", "pairs", "numa", "latency", "small"],
-    "links of the host": ["host", "together", "interference", "pairs", "latency", "small"],
-    "hostile links": ["host", "together", "interference", "pairs", "numa", "latency", "small"],
+    "one point": ["sizes"],
+    "hostile": ["sizes"],
+    "links": ["host", "interference", "pairs", "latency"],
+    "links of one GPU": ["host", "latency"],
+    "links of four GPUs": ["host", "interference", "pairs", "numa", "latency"],
+    "links of the host": ["host", "interference", "pairs", "latency"],
+    "hostile links": ["host", "interference", "pairs", "numa", "latency"],
     "fleet": ["fleet"],
     "fleet of two groups": ["fleet"],
     "host": ["figures"],
@@ -73,7 +64,7 @@ NAMES = {
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_each_kind_of_document_has_its_charts(name: str) -> None:
-    assert [chart for chart in charts_of(DOCUMENTS[name]) if chart != "uploads"] == NAMES[name]
+    assert list(charts_of(DOCUMENTS[name])) == NAMES[name]
 
 
 def test_the_size_curve_has_every_rate_with_its_interval_and_the_peak() -> None:
@@ -99,61 +90,6 @@ def test_host_memory_has_no_peak_and_wrong_contents_no_point() -> None:
     assert report_of(wrong).badge(wrong)[0] == "bad"
 
 
-RESULTS = Path(__file__).parents[2] / "bench" / "results"
-FITTED = ("ceiling", "dma", "host", "modes", "small", "staged")
-
-
-@functools.cache
-def fitted(name: str) -> runs.Run:
-    """A committed run with the curves of its measurements."""
-    run = runs.Run.load(RESULTS / f"{name}.json.gz")
-    return msgspec.structs.replace(run, curves=curves(run.measurements))
-
-
-def misfits_of(run: runs.Run, side: machines.Side) -> dict[str, float]:
-    """The worst misfit of the curves of a side, by the name of their series."""
-    rows = [m for m in run.measurements if is_alone(m, side)]
-    names = {(m.route, m.variant, m.direction): " ".join(label_words(m, run)) for m in rows}
-    misfits = {(c.route, c.variant, c.direction): c.worst_misfit.value for c in run.curves if c.side == side}
-    return {name: misfits[way] or 0.0 for way, name in names.items()}
-
-
-@pytest.mark.parametrize("name", FITTED)
-def test_each_fitted_curve_passes_its_points_within_its_misfit_and_its_knee(name: str) -> None:
-    run = fitted(name)
-    sides = [side for side in SIDES if any(is_alone(m, side) for m in run.measurements)]
-    compared = 0
-    for side, plot in zip(sides, plots_of(chart_of(run, "sizes")), strict=True):
-        values, misfits = [value for value in values_of(plot) if "series" in value], misfits_of(run, side)
-        curve = {(v["series"], v["nbytes"]): v["gbps"] for v in values if not {"low", "knee"} & v.keys()}
-        points = {(v["series"], v["nbytes"]): v["gbps"] for v in values if "low" in v}
-        for (series, size), gbps in points.items():
-            if (series, float(size)) in curve:
-                assert abs(gbps / curve[series, size] - 1) <= misfits[series] + 1e-9
-                compared += 1
-        for knee in (value for value in values if "knee" in value):
-            own = [(nbytes, gbps) for (series, nbytes), gbps in curve.items() if series == knee["series"]]
-            below = max(point for point in own if point[0] <= knee["nbytes"])
-            above = min(point for point in own if point[0] >= knee["nbytes"])
-            assert below[1] <= knee["gbps"] <= above[1]
-    assert compared >= 3
-
-
-def test_the_curve_of_both_ways_is_drawn_over_the_size_of_one() -> None:
-    run = runs.Run.load(RESULTS / "ceiling.json.gz")
-    (curve,) = [c for c in run.curves if (c.route, c.side) == ("raw.pinned-async", "sum")]
-    (plot,) = [plot for plot in plots_of(chart_of(run, "sizes")) if "both ways" in titles_of(plot)[0]]
-    drawn = [v for v in values_of(plot) if v.get("series") == "pinned" and v["nbytes"] == 1 << 20]
-    rows = [m for m in run.measurements if (m.route, m.side, m.nbytes) == ("raw.pinned-async", "sum", 1 << 20)]
-    (row,) = rows
-    fitted_s = (curve.latency_s.value or 0.0) + row.moved_bytes / (curve.asymptote_gbps.value or 1.0) / 1e9
-    assert sorted(value["gbps"] for value in drawn) == pytest.approx(
-        sorted([row.gbps or 0.0, row.moved_bytes / fitted_s / 1e9])
-    )
-    (knee,) = [v for v in values_of(plot) if v.get("series") == "pinned" and "knee" in v]
-    assert knee["nbytes"] == pytest.approx((curve.half_bytes.value or 0.0) / 2)
-
-
 def test_an_interval_beyond_the_plot_has_an_arrow_at_its_edge() -> None:
     row = make_measurement()
     rate = msgspec.structs.replace(row.rate.value, high_gbps=1e6)  # type: ignore[type-var]
@@ -171,25 +107,6 @@ def test_the_words_of_the_peak_are_above_the_plot_and_its_axis_is_drawn_once() -
         assert (words["encoding"]["y"], words["mark"]["dy"] < 0) == ({"value": 0}, True)
         axes = [layer["encoding"]["y"].get("axis") or {} for layer in layers_of(plot)]
         assert [axis["orient"] for axis in axes if "orient" in axis] == ["right"]
-
-
-def test_each_fitted_curve_is_named_with_its_misfit() -> None:
-    run = fitted("ceiling")
-    for side, plot in zip(SIDES, plots_of(chart_of(run, "sizes")), strict=True):
-        lines = [line.replace("\u00a0", " ") for line in plot["title"]["subtitle"]]
-        misfits = misfits_of(run, side)
-        assert sorted(line.partition(":")[0] for line in lines) == sorted(misfits)
-        assert all(format_percent(misfits[line.partition(":")[0]]) in line for line in lines)
-
-
-def test_ten_thousand_trials_are_thinned_and_keep_their_ends() -> None:
-    row = make_measurement()
-    trials = tuple(runs.Trial(number, 1e-3 + number * 1e-7) for number in range(10_000))
-    run = make_run(measurements=(msgspec.structs.replace(row, trials=trials),), curves=())
-    values = list(values_of(chart_of(run, "trials")))
-    assert len(values) <= 220
-    assert (min(v["time"] for v in values), max(v["time"] for v in values)) == pytest.approx((1.0, 1.9999))
-    assert max(v["share"] for v in values) == 1.0
 
 
 def test_more_series_than_colours_are_named_in_the_title_and_not_drawn() -> None:
@@ -332,14 +249,6 @@ def test_an_outlier_of_a_history_has_an_arrow_and_the_others_their_whole_interva
     assert [value["low"] for value in values_of(spec) if "low" in value][:8] == [48.0] * 8
 
 
-def test_trials_that_took_far_longer_end_in_an_arrow() -> None:
-    times = [1.0] * 9 + [40.0]
-    values = [{"series": "a", "time": ms, "share": (place + 1) / 10} for place, ms in enumerate(times)]
-    spec = share_plot(values, "title", WIDE, "ms")
-    assert {(arrow["time"], arrow["share"], arrow["beyond"]) for arrow in beyond_of(spec)} == {(4.0, 0.9, 40.0)}
-    assert max(value["time"] for value in values_of(spec)) == 4.0
-
-
 def test_long_names_have_two_lines_by_an_expression_without_names() -> None:
     names = ["GPU 0 h2d, both ways", "GPU 0 h2d, both ways, kernel"]
     assert "labelExpr" not in category("series", names, WIDE)[0]["axis"]
@@ -369,16 +278,6 @@ def test_a_history_draws_every_run_and_its_changes() -> None:
     assert not [value for value in values_of(quiet) if "end" in value]
 
 
-def test_the_bars_of_a_tuning_are_its_trials_beside_the_plain_copy() -> None:
-    h2d, _ = plots_of(chart_of(DOCUMENTS["tuning"], "rings"))
-    assert [(value["role"], value["gbps"]) for value in values_of(h2d)] == [
-        ("other ring", 35),
-        ("chosen ring", 47),
-        ("plain copy", 12.5),
-    ]
-    assert titles_of(h2d) == ["h2d: 47.00 GB/s through the ring, 12.50 GB/s as a plain copy, at 96 MiB"]
-
-
 @pytest.mark.parametrize("name", [name for name in DOCUMENTS if name.startswith("hostile")])
 def test_names_from_outside_are_values_without_control_characters(name: str) -> None:
     for chart in charts_of(DOCUMENTS[name]):
@@ -389,7 +288,7 @@ def test_names_from_outside_are_values_without_control_characters(name: str) -> 
 
 
 def test_a_chart_that_does_not_exist_is_refused_with_the_names_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="sizes, trials"):
+    with pytest.raises(UsageError, match="choose one of sizes"):
         chart_of(full_run(), "routes")
     with pytest.raises(UsageError, match="no figures to draw"):
         chart_of(DOCUMENTS["nothing measured"], "sizes")

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from explain_samples import (
     NBYTES,
-    made,
     make_breakdown,
     make_dma,
     make_explain_run,
@@ -33,7 +32,6 @@ from pyxfer._report.explain import (
     Explained,
     answer,
     better_routes,
-    clock_notes,
     crossing_lines,
     find_explained,
     headline,
@@ -252,80 +250,6 @@ def test_copy_time_of_the_ceiling_is_not_compared_with_itself() -> None:
 )
 def test_host_lines_count_faults_waits_and_preemptions(counts: dict[str, Any], values: tuple[str, ...]) -> None:
     assert tuple(text for _, text in host_lines(make_explained(breakdown=Fact(make_breakdown(**counts))))) == values
-
-
-def note(row: runs.Measurement, clock: str) -> str:
-    """The one note that begins with this clock."""
-    (text,) = [text for text in clock_notes(row) if text.startswith(clock)]
-    return text
-
-
-@pytest.mark.parametrize(
-    ("figures", "text"),
-    [
-        ({}, "host and events agree"),
-        ({"wall": 40e-3}, "host: 3.10 ms more than events, because the host learns of the end late"),
-        ({"wall": 30e-3}, "host: 6.90 ms less than events, because the events were stamped late"),
-        ({"wall": None}, "host: not used, because the work was queued behind a gate"),
-    ],
-)
-def test_host_is_compared_with_events(figures: dict[str, Any], text: str) -> None:
-    assert note(made(**figures), "host") == text
-
-
-@pytest.mark.parametrize(
-    ("figures", "changes", "text"),
-    [
-        ({}, {}, "call: blocks until the work is done"),
-        ({"dispatch": 25e-3}, {}, "call: blocks for 67.8 % of the time"),
-        ({"dispatch": 20e-6}, {}, "call: only queues the work; timed alone it would look 1840 times as fast"),
-        (
-            {"dispatch": 1.87e-6, "summary": 4.07e-6, "wall": 3.82e-6},
-            {"mode": "memcpy", "route_info": None, "dma": Fact(make_dma(351e-9))},
-            "call: blocks for 45.9 % of the time; recording the events takes the rest",
-        ),
-        (
-            {"dispatch": 10e-3},
-            {"route_info": make_route_info("torch.upload", staged=True)},
-            "call: returns when the array has been read; the last bytes are still on their way",
-        ),
-    ],
-)
-def test_call_is_compared_with_events(figures: dict[str, Any], changes: dict[str, Any], text: str) -> None:
-    assert note(msgspec.structs.replace(made(**figures), **changes), "call") == text
-
-
-@pytest.mark.parametrize(
-    ("parts", "text"),
-    [
-        (None, "copying 25.3 %, kernels 0.84 %, other copies 0.0043 %, idle 73.9 % (27.3 ms)"),
-        (
-            (("preparing", 1e-3), ("copying", 9e-3), ("kernels", 26.9e-3)),
-            "copying 24.4 %, kernels 72.9 %, idle 2.7 % (1.00 ms)",
-        ),
-        (
-            (("preparing", 0.9e-3), ("copying", 26e-3), ("staging", 10e-3)),
-            "copying 97.6 %, idle 2.4 % (900 us)",
-        ),
-    ],
-)
-def test_device_shares_follow_from_the_parts(parts: Any, text: str) -> None:
-    row = make_explained(breakdown=Fact(make_breakdown(parts) if parts else make_breakdown()))
-    assert note(row, "device") == f"device: {text} of the traced trial"
-
-
-@pytest.mark.parametrize("staged", [{"mode": "staged"}, {"route_info": make_route_info("torch.upload", staged=True)}])
-def test_device_may_be_idle_while_slots_are_filled(staged: dict[str, Any]) -> None:
-    parts = make_breakdown((("staging", 5e-3), ("copying", 2e-3), ("finishing", 1e-3)))
-    row = make_explained(8e-3, breakdown=Fact(parts), dma=Fact(make_dma(2e-3, source="pinned")), **staged)
-    assert note(row, "device").startswith("device: copying 25.0 %, idle 75.0 % (6.00 ms)")
-
-
-def test_device_time_beyond_the_events_is_reported_and_shares_need_device_work() -> None:
-    assert "device: 1.33 ms more than events, because it is of the traced trials" in clock_notes(make_explained(8e-3))
-    for breakdown in (unknown("the clocks disagree"), Fact(make_breakdown((("preparing", 36.9e-3),)))):
-        found: Any = breakdown
-        assert not [text for text in clock_notes(make_explained(breakdown=found)) if text.startswith("device: copy")]
 
 
 def advised_text(*others: runs.Measurement, row: runs.Measurement | None = None) -> str:

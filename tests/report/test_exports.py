@@ -255,11 +255,6 @@ def test_a_watch_has_tables_of_copies_calls_and_ranges() -> None:
         WATCHED.table("kernels")
 
 
-def test_an_unknown_table_is_refused() -> None:
-    with pytest.raises(UsageError, match="Table 'kernels' is unknown: choose one of steps, copies, calls, ranges"):
-        WATCHED.to_csv("kernels")
-
-
 def test_markdown_of_a_watch_escapes_names() -> None:
     assert SCRIPT not in make_watched(decode=SCRIPT, line=SCRIPT).to_markdown()
 
@@ -327,11 +322,6 @@ def test_a_table_has_the_rows_and_columns_of_the_csv(document: Any) -> None:
     table = document.table()
     assert list(table.names) == document.to_csv().splitlines()[0].split(",")
     assert len(table) == len(document.to_csv().splitlines()) - 1
-    for library in ("polars", "pandas"):
-        pytest.importorskip(library)
-        frame = getattr(table, f"to_{library}")()
-        assert len(frame) == len(table)
-        assert len(list(frame["gbps"])) == len(table)
 
 
 def test_a_notebook_shows_the_first_rows_of_a_table() -> None:
@@ -384,11 +374,11 @@ def test_polars_reads_a_run_and_an_empty_one() -> None:
     polars = pytest.importorskip("polars")
     pytest.importorskip("nanoarrow")
     for table in (RUN.table(), make_run(measurements=(), curves=()).table()):
-        for frame in (polars.DataFrame(table), table.to_polars()):
-            assert frame.columns == list(table.names)
-            assert frame.rows() == table.rows
-            assert (frame["nbytes"].dtype, frame["gbps"].dtype) == (polars.Int64, polars.Float64)
-            assert frame["taken_at"].dtype == polars.Datetime("us", "UTC")
+        frame = polars.DataFrame(table)
+        assert frame.columns == list(table.names)
+        assert frame.rows() == table.rows
+        assert (frame["nbytes"].dtype, frame["gbps"].dtype) == (polars.Int64, polars.Float64)
+        assert frame["taken_at"].dtype == polars.Datetime("us", "UTC")
     unseen = polars.DataFrame(make_unseen().table())["kernels_s"]
     assert unseen.null_count() == len(unseen) > 0
     assert unseen.dtype == polars.Float64
@@ -428,7 +418,6 @@ def test_duckdb_queries_a_run() -> None:
     [
         ("nanoarrow", lambda table: table.__arrow_c_stream__()),
         ("pandas", lambda table: table.to_pandas()),
-        ("polars", lambda table: table.to_polars()),
     ],
 )
 def test_a_library_that_is_not_installed_is_named(library: str, use: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,8 +33,8 @@ from pyxfer.units import format_gbps, format_size
 TO = "torch.to"
 
 
-def page_of(run: runs.Run, sort: str | None = None) -> str:
-    return printed(lambda page: print_run(run, page, sort), details=True)
+def page_of(run: runs.Run) -> str:
+    return printed(lambda page: print_run(run, page), details=True)
 
 
 def first_page(run: runs.Run) -> str:
@@ -83,9 +83,9 @@ def test_ingest_alone_is_compared_with_one_copy_and_nothing_has_all_reasons() ->
     assert "the device was lost" in first_page(msgspec.structs.replace(run, measurements=nothing))
 
 
-def lines_at(columns: int, run: runs.Run, sort: str | None = None) -> list[str]:
+def lines_at(columns: int, run: runs.Run) -> list[str]:
     stream = io.StringIO()
-    print_run(run, Page(stream, columns=columns, details=True), sort)
+    print_run(run, Page(stream, columns=columns, details=True))
     return stream.getvalue().splitlines()
 
 
@@ -105,10 +105,9 @@ def one_route(*sizes: int, ceiling: bool = True, **overrides: Any) -> runs.Run:
     return make_frameworks_run(**{"measurements": tuple(rows), "workers": (make_worker("torch"),), **overrides})
 
 
-@pytest.mark.parametrize("sort", [None, "size", "gbps"])
 @pytest.mark.parametrize("make", [make_frameworks_run, make_image_batch_run])
-def test_at_80_columns_no_line_is_longer(make: Any, sort: str | None) -> None:
-    assert max(map(len, lines_at(80, make(), sort))) <= 80
+def test_at_80_columns_no_line_is_longer(make: Any) -> None:
+    assert max(map(len, lines_at(80, make()))) <= 80
 
 
 def test_twenty_sizes_are_spread_over_tables_that_name_the_routes_again() -> None:
@@ -163,13 +162,6 @@ def test_ingest_has_page_faults_per_call() -> None:
     row = make_route_row("tensorflow", "tf.ingest", "ingest", 16 * MIB, (1e-5, 5.8), trials=trials)
     text = page_of(make_frameworks_run(measurements=(row,)))
     assert line_with(text, "tf.ingest ", "pageable").split()[-1] == "12289"
-
-
-def test_sorted_rows_have_their_worker() -> None:
-    run = make_frameworks_run()
-    lines = [line for line in page_of(run, "route").splitlines() if re.match(r"(raw|torch|tf|jax)\.\S+ +[hdi]", line)]
-    assert len(lines) == len(run.measurements)
-    assert {line.split()[-1] for line in lines if line.startswith("raw.pinned-async")} == {"1", "2", "3", "4"}
 
 
 def test_without_a_ceiling_the_routes_still_have_their_rates() -> None:

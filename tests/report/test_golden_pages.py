@@ -43,6 +43,7 @@ from pyxfer._report.fleet import print_fleets, print_host_history
 from pyxfer._report.host import print_framework_routes, print_machine, print_routes
 from pyxfer._report.kinds import page_text, to_markdown
 from pyxfer._report.layout import Page
+from pyxfer._report.tune import print_tuning
 
 FOLDER = Path(__file__).parent / "pages"
 DETAILED = (
@@ -165,15 +166,13 @@ DOCUMENTS: dict[str, Any] = {
     "links-slow": make_links_of_four(),
     "links-four": make_links(4, groups=("host", "together", "pairs", "numa"), nodes=(0, 1)),
     "session": pytest_session(),
-    "tune": make_state(),
-    "tune-untuned": make_state(tuning=Fact(reason="not tuned yet")),
     "watch": make_watched(),
     "watch-stalled": make_stalled(),
     "watch-unseen": make_unseen(),
 }
 MARKDOWN = (
     *("baseline", "ceiling-doubts", "compare-slow", "doctor-wrong", "explain", "fleet", "fleet-host"),
-    *("frameworks-images", "history", "links", "session", "tune", "watch-stalled"),
+    *("frameworks-images", "history", "links", "session", "watch-stalled"),
 )
 PAGES: dict[str, Callable[[Page], None]] = {
     "baseline-list": lambda page: print_baselines([kept_baseline()], "SQLite file xfer.db", page),
@@ -182,6 +181,8 @@ PAGES: dict[str, Callable[[Page], None]] = {
     "info": lambda page: info(make_run(), page),
     "list": lambda page: print_routes([make_device()], ROUTES, page),
     "list-frameworks": lambda page: print_framework_routes(FRAMEWORKS, page),
+    "tune": lambda page: print_tuning(make_state(), page),
+    "tune-untuned": lambda page: print_tuning(make_state(tuning=Fact(reason="not tuned yet")), page),
     "info-host": lambda page: info(host_run(make_run()), page),
 }
 

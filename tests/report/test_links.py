@@ -199,22 +199,12 @@ def test_the_map_of_nodes_compares_the_own_node_with_the_others() -> None:
     assert "55.50 GB/s with memory of a GPU's own node, 41.20 GB/s" in titles_of(h2d)[0]
 
 
-def test_the_bars_of_all_gpus_stand_beside_the_sum_of_separate_runs() -> None:
-    spec = chart_of(DRAWN, "together")
-    bars = {value["series"]: value["gbps"] for value in values_of(spec)}
-    assert bars["h2d: together"] == pytest.approx(4 * 28.0, rel=1e-3)
-    assert bars["h2d: sum of separate"] == pytest.approx(4 * 55.5, rel=1e-3)
-    assert titles_of(spec) == [sentence(DRAWN)]
-
-
-def test_latencies_have_the_median_and_the_p99_of_each_load_and_small_copies_a_line_a_way() -> None:
+def test_latencies_have_the_median_and_the_p99_of_each_load() -> None:
     under_load, idle = plots_of(chart_of(make_links(1), "latency"))
     drawn = [(value["part"], value["load"]) for value in values_of(under_load)]
     assert drawn == [(part, load) for load in (0.0, 0.5, 1.0) for part in ("median", "p99")]
     assert "1181 ns without load, 2362 ns at 100 % load, 2 times as long" in titles_of(under_load)[0]
     assert [round(value["gbps"]) for value in values_of(idle)] == [1181, 142]
-    series = {value["series"] for value in values_of(chart_of(make_links(1), "small"))}
-    assert series == {f"{side}, {way}" for side in ("h2d", "d2h") for way in ("a call each", "all in one call")}
 
 
 def test_host_memory_is_named_and_a_run_without_figures_has_no_chart() -> None:

@@ -32,12 +32,11 @@ from pyxfer._report.overview import UNCERTAIN, answer, certain_digits, next_step
 from pyxfer._report.rates import rate_tables
 from pyxfer._report.run import print_run
 from pyxfer._report.tune import print_tuning
-from pyxfer.errors import UsageError
 
 
-def page_of(run: runs.Run, sort: str | None = None) -> str:
+def page_of(run: runs.Run) -> str:
     """The whole page."""
-    return printed(lambda page: print_run(run, page, sort), details=True)
+    return printed(lambda page: print_run(run, page), details=True)
 
 
 def test_at_80_columns_no_line_is_longer() -> None:
@@ -120,8 +119,8 @@ def test_invalid_trials_are_counted_by_reason_and_those_of_a_copy_both_ways_once
     assert "1 of 72 trials: the other began later" in text
 
 
-def tables(run: runs.Run, width: int = 80, sort: str | None = None) -> list[str]:
-    found = rate_tables(run, gather(run)[0], width, sort)
+def tables(run: runs.Run, width: int = 80) -> list[str]:
+    found = rate_tables(run, gather(run)[0], width)
     return [printed(lambda page, table=table: page.show(table)) for table in found]  # type: ignore[misc]
 
 
@@ -166,28 +165,6 @@ def test_a_wider_terminal_takes_more_columns() -> None:
     run = full_run(memories=("pageable", "pinned", "registered", "write-combined"), modes=("async", "batch"))
     assert tables(run)[0].startswith("route")
     assert tables(run, width=400)[0].split()[0] == "h2d"
-
-
-@pytest.mark.parametrize(
-    ("sort", "first"),
-    [
-        ("size", "4 KiB"),
-        ("route", "raw.pageable-async"),
-        ("direction", "both d2h"),
-        ("memory", "raw.pageable-async"),
-        ("mode", "raw.pinned-async"),
-    ],
-)
-def test_sorted_rows_begin_with_the_first_of_their_order(sort: str, first: str) -> None:
-    assert first in tables(full_run(), sort=sort)[0].splitlines()[1]
-
-
-def test_rows_sorted_by_rate_fall_and_an_unknown_order_is_refused() -> None:
-    (table,) = tables(full_run(), sort="gbps")
-    rates = [float(line.split("iB")[1].split()[0]) for line in table.splitlines()[1:]]
-    assert rates == sorted(rates, reverse=True)
-    with pytest.raises(UsageError, match=r"--sort 'colour' is unknown: choose one of size, gbps, route"):
-        tables(full_run(), sort="colour")
 
 
 def test_a_callable_is_a_row_with_its_name() -> None:
@@ -236,7 +213,7 @@ def test_a_mode_of_many_calls_has_what_a_caller_gets_in_the_table() -> None:
 def test_a_list_of_rows_names_the_clock_of_the_other_figure() -> None:
     batch = by_caller(make_measurement(4 * KIB, route="raw.pinned-batch", mode="batch"), 4.0)
     queue = by_caller(make_measurement(4 * KIB))
-    (table,) = tables(make_run(measurements=(queue, batch)), sort="route")
+    (table,) = tables(make_run(kind="measure", measurements=(queue, batch)))
     heading, *lines = table.splitlines()
     assert heading.split()[3:6] == ["GB/s", "caller", "device"]
     figures = {

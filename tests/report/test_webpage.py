@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import io
 import re
 import struct
 import sys
@@ -14,12 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 from baseline.store.making import make_baseline
-from chart_parts import plots_of
 from hostile import with_text
 from link_samples import make_links
 from pages import full_run
 from report_samples import BREAKOUT, DOCUMENTS, RIGHT_TO_LEFT
-from ring_samples import make_state
 from samples import make_environment, make_measurement, make_missing, make_run
 from watch_samples import make_unseen
 from xfer_samples import session
@@ -27,10 +24,9 @@ from xfer_samples import session
 from pyxfer._document import codec, runs
 from pyxfer._document.baselines import History
 from pyxfer._document.derivations import derived
-from pyxfer._document.machines import unknown
 from pyxfer._report import history, webpage
 from pyxfer._report.grid import number, text_grid
-from pyxfer._report.kinds import chart_of, charts_of
+from pyxfer._report.kinds import charts_of
 from pyxfer._report.webpage import page_html, report_bytes
 from pyxfer.errors import UsageError
 
@@ -85,7 +81,7 @@ def test_a_page_of_a_reasonable_size_refers_to_nothing_outside_of_itself(pages: 
 
 def test_the_embedded_document_is_the_document(pages: dict[str, str]) -> None:
     for name, page in pages.items():
-        if not name.startswith(("history", "tuning")):  # no file of its own kind
+        if not name.startswith("history"):  # no file of its own kind
             document = DOCUMENTS[name]
             assert codec.decode(type(document), embedded(page)) == codec.decode(type(document), codec.encode(document))
 
@@ -156,29 +152,18 @@ def test_a_long_history_shows_its_last_points(monkeypatch: pytest.MonkeyPatch) -
 
 def test_pictures_have_the_form_of_their_suffix_and_all_charts_unless_one_is_named() -> None:
     document = DOCUMENTS["explain"]
-    svg, pdf, png = (report_bytes([document], suffix, "waterfall") for suffix in (".svg", ".pdf", ".png"))
+    svg, png = (report_bytes([document], suffix, "waterfall") for suffix in (".svg", ".png"))
     assert svg.startswith(b"<svg")
-    assert pdf.startswith(b"%PDF")
     assert png.startswith(b"\x89PNG")
     assert struct.unpack(">I", png[16:20])[0] > 1000
     assert len(report_bytes([document], ".svg")) > len(svg)
-
-
-@pytest.mark.parametrize("name", ["ceiling", "links of four GPUs", "one point"])
-def test_a_pdf_has_pages_of_a4_with_at_most_two_plots(name: str) -> None:
-    pypdf = pytest.importorskip("pypdf")
-    document = DOCUMENTS[name]
-    plots = [plot for chart in charts_of(document) for plot in plots_of(chart_of(document, chart))]
-    pages = pypdf.PdfReader(io.BytesIO(report_bytes([document], ".pdf"))).pages
-    assert {(round(page.mediabox.width), round(page.mediabox.height)) for page in pages} == {(595, 842)}
-    assert len(plots) / 2 <= len(pages) <= len(plots)
 
 
 @pytest.mark.parametrize(
     ("name", "suffix", "chart", "words"),
     [
         ("nothing measured", ".svg", None, "Nothing can be drawn"),
-        ("explain", ".svg", "cells", "waterfall, routes, trials"),
+        ("explain", ".svg", "cells", "waterfall, routes"),
         ("explain", ".html", "waterfall", "--chart"),
     ],
 )
@@ -214,7 +199,6 @@ def test_hostile_text_in_every_field_stays_text(name: str) -> None:
 def test_hostile_text_is_drawn(name: str) -> None:
     document = with_text(DOCUMENTS[name], HOSTILE)
     assert report_bytes([document], ".png").startswith(b"\x89PNG")
-    assert report_bytes([document], ".pdf").startswith(b"%PDF")
 
 
 @pytest.mark.parametrize("name", [name for name, document in DOCUMENTS.items() if hasattr(document, "text")])
@@ -238,7 +222,6 @@ EMPTY: dict[str, Any] = {
     "examination": msgspec.structs.replace(DOCUMENTS["examination"], run=empty_run(), findings=()),
     "pytest": msgspec.structs.replace(session(), tests=()),
     "history": History(()),
-    "tuning": make_state(tuning=unknown("the limit left no time")),
 }
 
 
@@ -263,12 +246,3 @@ def test_documents_share_a_page_that_names_their_machines_if_these_differ() -> N
     assert "different machines" in page
     assert "another" in page
     assert "different machines" not in page_html([first, first])
-
-
-def test_ten_thousand_trials_of_each_row_fit_into_the_page() -> None:
-    trials = tuple(runs.Trial(number, 1e-3 + number * 1e-7) for number in range(10_000))
-    row = msgspec.structs.replace(make_measurement(), trials=trials)
-    rows = tuple(msgspec.structs.replace(row, nbytes=4096 << place) for place in range(10))
-    page = page_html([make_run(measurements=rows, curves=())])
-    assert len(page.encode()) < MAX_BYTES
-    assert "trials" in charts_of(make_run(measurements=rows, curves=()))
