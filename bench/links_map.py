@@ -18,7 +18,7 @@ import argparse
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from itertools import permutations
+from itertools import combinations, permutations
 from pathlib import Path
 from typing import Literal
 
@@ -147,7 +147,7 @@ class Host:
         rate = sharing.ERROR_RATE / PARTS
         groups: set[tuple[int, ...]] = set()
         slow: set[tuple[int, int]] = set()
-        pairs = sharing.pairs_to_measure(range(self.gpus), 0)
+        pairs = list(combinations(range(self.gpus), 2))
         for _ in ("h2d", "d2h"):
             rates = [*(self.alone(gpu) for gpu in range(self.gpus)), *map(self.beside, pairs)]
             drawn = np.array(rates)[:, np.newaxis] * draw(rng, (len(rates), rounds))

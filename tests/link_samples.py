@@ -107,25 +107,26 @@ def _make_links(
 ) -> Links:
     request = make_request(None, groups, ("ce", "sm"), None, 0.005, None, 1)
     numbers = list(range(count))
+    given = request.parameters(numbers, 1 << 40, interpreted=False)
     devices = devices or tuple(
         link_device(make_device(index=n, uuid=Fact(f"GPU-{n}"), pci=Fact(f"0000:{n + 16:02x}:00.0"))) for n in numbers
     )
     peers = peers or peer_links(count)
     assembler = Assembler(devices, peers, 0.005, 30.0, None, {})
-    measured = [_measured(plan, rate_of, unavailable(plan)) for plan in traffics(request, numbers, nodes)]
+    measured = [_measured(plan, rate_of, unavailable(plan)) for plan in traffics(given, nodes)]
     rows = assembler.traffics(measured)
     return Links(
         kind="links",
         ended="complete",
         runtime="cuda",
         runtime_reason="",
-        parameters=request.parameters(numbers),
+        parameters=given,
         environment=make_environment(),
         environment_after=make_environment(taken_at="2025-11-21T08:30:27+00:00"),
         devices=devices,
         peers=peers,
         traffics=rows,
-        latencies=tuple(map(assembler.latency, [_chased(plan) for plan in latencies(request, numbers, nodes)])),
+        latencies=tuple(map(assembler.latency, [_chased(plan) for plan in latencies(given, nodes)])),
         small=tuple(map(assembler.small, _small(numbers) if "small" in request.groups else [])),
         sharing=interference(rows, numbers, peers, tree),
         duration_s=27.4,

@@ -95,13 +95,9 @@ def links_request(
     nbytes: int | None = None,
     budget_s: float | None = None,
     precision: float = DEFAULT_PRECISION,
-    seed: int = 1,
 ) -> Request:
-    """The request for the links of these devices; `nbytes`: one size for all copies.
-
-    All processes have one seed, because above sixteen GPUs it also chooses the pairs.
-    """
-    lists = {"group": groups, "engine": engines, "seed": [str(seed)], "size": [] if nbytes is None else [str(nbytes)]}
+    """The request for the links of these devices; `nbytes`: one size for all copies."""
+    lists = {"group": groups, "engine": engines, "size": [] if nbytes is None else [str(nbytes)]}
     return _request("links", devices, lists, budget_s or BUDGET_OF_A_DEVICE_S * len(devices), precision)
 
 
@@ -110,7 +106,7 @@ def request_again(devices: Sequence[str], earlier: AnyRun) -> Request:
     given = earlier.parameters
     if isinstance(given, LinksParameters):
         nbytes = given.host_bytes if given.host_bytes == given.peer_bytes == given.local_bytes else None
-        return links_request(devices, given.groups, given.engines, nbytes, given.budget_s, given.precision, given.seed)
+        return links_request(devices, given.groups, given.engines, nbytes, given.budget_s, given.precision)
     # A run lists the modes that `auto` selected. Given by name, each of them would be measured for every memory.
     automatic = isinstance(earlier, Run) and all(cell_of(row).is_automatic for row in earlier.measurements)
     modes = ("auto",) if automatic else given.modes

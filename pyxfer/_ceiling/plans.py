@@ -181,17 +181,37 @@ DEFAULT_PRECISION = 0.02
 
 
 @dataclass(frozen=True)
-class Request:
-    device: str
-    plans: tuple[CopyPlan, ...]
-    sizes: tuple[int, ...]
-    fresh: bool
+class Limits:
+    """How long and how precisely a run measures, and what it traces. `explained`: the route that it explains."""
+
     precision: float
     budget_s: float
     seed: int
     trace: bool = True
     explained: str = ""
     complete: bool = False
+
+
+def limits_of(
+    precision: str | float,
+    budget: str | float,
+    seed: int | None,
+    *,
+    trace: bool = True,
+    explained: str = "",
+    complete: bool = False,
+) -> Limits:
+    checked = share_of(precision, "precision"), seconds_of(budget, "budget"), seed_of(seed)
+    return Limits(*checked, trace, explained, complete)
+
+
+@dataclass(frozen=True)
+class Request:
+    device: str
+    plans: tuple[CopyPlan, ...]
+    sizes: tuple[int, ...]
+    fresh: bool
+    limits: Limits
 
     @property
     def largest(self) -> int:
@@ -210,11 +230,11 @@ class Request:
             modes=tuple(dict.fromkeys(plan.mode for plan in self.plans)),
             sizes_bytes=self.sizes,
             fresh=self.fresh,
-            precision=self.precision,
-            budget_s=self.budget_s,
-            seed=self.seed,
+            precision=self.limits.precision,
+            budget_s=self.limits.budget_s,
+            seed=self.limits.seed,
             min_rounds=MIN_ROUNDS,
-            explained=self.explained,
+            explained=self.limits.explained,
         )
 
 
@@ -224,27 +244,12 @@ def make_request(
     memory: str | Iterable[str],
     mode: str | Iterable[str],
     size: str | int | Iterable[str | int],
+    limits: Limits,
     *,
-    fresh: bool,
-    precision: str | float,
-    budget: str | float,
-    seed: int | None,
-    trace: bool = True,
-    explained: str = "",
-    complete: bool = False,
+    fresh: bool = False,
 ) -> Request:
-    return Request(
-        device=str(device),
-        plans=copy_plans(direction, memory, mode, fresh=fresh),
-        sizes=sizes_of(size, "size"),
-        fresh=fresh,
-        precision=share_of(precision, "precision"),
-        budget_s=seconds_of(budget, "budget"),
-        seed=seed_of(seed),
-        trace=trace,
-        explained=explained,
-        complete=complete,
-    )
+    plans = copy_plans(direction, memory, mode, fresh=fresh)
+    return Request(str(device), plans, sizes_of(size, "size"), fresh, limits)
 
 
 def seed_of(seed: int | None) -> int:

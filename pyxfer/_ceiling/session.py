@@ -81,19 +81,8 @@ def ceiling(
         CudaError: the device failed before anything was measured.
 
     """
-    request = plans.make_request(
-        device,
-        direction,
-        memory,
-        mode,
-        size,
-        fresh=fresh,
-        precision=precision,
-        budget=budget,
-        seed=seed,
-        trace=trace,
-        complete=complete,
-    )
+    limits = plans.limits_of(precision, budget, seed, trace=trace, complete=complete)
+    request = plans.make_request(device, direction, memory, mode, size, limits, fresh=fresh)
     return run_request(request, device, require_gpu=require_gpu, on_progress=on_progress, save_to=save_to)
 
 
@@ -183,9 +172,10 @@ class Session(RunSession[Run]):
         self._after = read_environment(self._choice.engine, self._device)
 
     def _measure(self) -> None:
-        request, deadline_s = self._request, self._started + self._request.budget_s
+        request, limits = self._request, self._request.limits
+        deadline_s = self._started + limits.budget_s
         self._on_progress(Progress("preparing", 0.0, "allocating memory"))
-        latest_s = math.inf if request.complete else deadline_s + PREPARING_S
+        latest_s = math.inf if limits.complete else deadline_s + PREPARING_S
         arena = self._resources.allocate(
             request.memories, request.largest, last_level_bytes(), lambda: time.perf_counter() > latest_s
         )
@@ -196,9 +186,9 @@ class Session(RunSession[Run]):
         self._time_locking()
         stages = Stages(
             resources=self._resources,
-            limits=request,
+            limits=limits,
             items=self._items,
-            prepare_item=lambda item, number: prepare_raw(item, self._resources, request.seed + number),
+            prepare_item=lambda item, number: prepare_raw(item, self._resources, limits.seed + number),
             on_progress=self._on_progress,
             save=self._save,
             on_tracing=partial(setattr, self, "_tracing"),
@@ -208,17 +198,17 @@ class Session(RunSession[Run]):
         prepared_s = time.perf_counter() - self._started
         stages.measure(deadline_s)
         if stages.dropped:
-            self._remarks.append(too_long(stages.dropped, stages.missing_s, request.budget_s))
-        elif prepared_s > request.budget_s:
-            self._remarks.append(late(prepared_s, request.budget_s))
+            self._remarks.append(too_long(stages.dropped, stages.missing_s, limits.budget_s))
+        elif prepared_s > limits.budget_s:
+            self._remarks.append(late(prepared_s, limits.budget_s))
 
     def _time_locking(self) -> None:
-        request, engine = self._request, self._choice.engine
+        request, budget_s, engine = self._request, self._request.limits.budget_s, self._choice.engine
         if not set(LOCKED_KINDS) & set(request.memories):
             return
-        most_s = min(LOCKING_S, LOCKING_SHARE * request.budget_s)
+        most_s = min(LOCKING_S, LOCKING_SHARE * budget_s)
         for memory in LOCKED_KINDS:
-            if time.perf_counter() > self._started + request.budget_s:
+            if time.perf_counter() > self._started + budget_s:
                 return
             try:
                 self._locking[memory] = measure_locking(
@@ -233,12 +223,12 @@ class Session(RunSession[Run]):
             self._save_to(self._document("interrupted", None))
 
     def _document(self, ended: RunEnding, failure: str | None) -> Run:
-        request, ring = self._request, self._resources.ring.value
+        request, limits, ring = self._request, self._request.limits, self._resources.ring.value
         no_trial, chunk_bytes = ENDED_EARLY.get(ended, NO_TRIAL), None if ring is None else ring.chunk_bytes
-        assembler = Assembler(self._link, request.precision, request.budget_s, no_trial, chunk_bytes=chunk_bytes)
+        assembler = Assembler(self._link, limits.precision, limits.budget_s, no_trial, chunk_bytes=chunk_bytes)
         measurements = assembler.measurements(self._items)
         return Run(
-            kind="explain" if request.explained else "ceiling",
+            kind="explain" if limits.explained else "ceiling",
             ended=ended,
             runtime=self._choice.runtime,
             runtime_reason=self._choice.reason,

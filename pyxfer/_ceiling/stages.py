@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from pyxfer._ceiling.plans import CopyPlan
+from pyxfer._ceiling.plans import CopyPlan, Limits
 from pyxfer._ceiling.rows import Item, best_trials, candidate, page_locked_trials
 from pyxfer._ceiling.subjects import RawCopies, StagedCopies, make_subject
 from pyxfer._document.machines import Environment, Fact, Remark, unknown
@@ -30,21 +30,6 @@ if TYPE_CHECKING:
 # that ran six other programs.
 PREPARING_S = 5.0
 MEASURING_S = 7.0
-
-
-class Limits(Protocol):
-    @property
-    def precision(self) -> float: ...
-    @property
-    def budget_s(self) -> float: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def trace(self) -> bool: ...
-    @property
-    def explained(self) -> str: ...
-    @property
-    def complete(self) -> bool: ...
 
 
 @dataclass

@@ -320,14 +320,13 @@ def links(
     Measures the links between the host and each GPU, and between the GPUs: one at a time, and all at once for equal
     times. Shows which GPUs slow each other down, which side loses, and which links are slower than the others.
     """
-    from pyxfer._document.links import COPY_ENGINES, Links
-    from pyxfer._links.plan import groups_of
+    from pyxfer._document.links import COPY_ENGINES, GROUPS, Links
 
     exports: output.Exports[Links] = output.run_exports(export_json, export_csv, export_md, report, quiet=quiet)
     measure = partial(
         pyxfer.links,
         device,
-        group=groups_of(group, "--group"),
+        group=units.words_of(group, GROUPS, "--group"),
         engine=units.words_of(engine, COPY_ENGINES, "--engine"),
         size=None if size is None else units.size_of(size, "--size"),
         precision=units.share_of(precision, "--precision"),

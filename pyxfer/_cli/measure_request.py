@@ -75,7 +75,6 @@ def asked_of_links(context: typer.Context, group: str | None, engine: str | None
         budget if is_given(context, "budget") else None,
         None,
     )
-    nbytes = request.host_bytes if request.sized else None
     return partial(
-        links_request, groups=request.groups, engines=request.engines, nbytes=nbytes, budget_s=request.budget_s
+        links_request, groups=request.groups, engines=request.engines, nbytes=request.nbytes, budget_s=request.budget_s
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pyxfer._ceiling.arena import check_memory
-from pyxfer._ceiling.plans import DEFAULT_PRECISION, Request, make_request
+from pyxfer._ceiling.plans import DEFAULT_PRECISION, Request, limits_of, make_request
 from pyxfer._ceiling.session import run_on
 from pyxfer._doctor.examine import examine, nearest_known, without_trials
 from pyxfer._document.examinations import Examination, FarRates
@@ -109,12 +109,7 @@ def _request(
         memory=memories,
         mode=("auto",),
         size=sizes,
-        fresh=False,
-        precision=DEFAULT_PRECISION,
-        budget=budget_s,
-        seed=None,
-        trace=False,
-        complete=complete,
+        limits=limits_of(DEFAULT_PRECISION, budget_s, None, trace=False, complete=complete),
     )
 
 
@@ -140,9 +135,8 @@ def _far_run(choice: Choice, run: Run, request: Request, report: OnProgress) -> 
     node = farthest_node(run.placement.device_node)
     if node.value is None:
         return Fact(reason=node.reason)
-    shorter = _request(
-        run.device.index, (request.largest,), ("pinned",), request.budget_s * FAR_PART, complete=request.complete
-    )
+    budget_s, complete = request.limits.budget_s * FAR_PART, request.limits.complete
+    shorter = _request(run.device.index, (request.largest,), ("pinned",), budget_s, complete=complete)
     try:
         return Fact(run_on(choice, run.device, shorter, on_progress=report, memory_node=node.value))
     except (PyxferError, MemoryError) as error:

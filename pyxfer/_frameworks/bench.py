@@ -25,7 +25,7 @@ from pyxfer._machine.host import available_host_bytes, last_level_bytes
 from pyxfer._machine.link import read_link
 from pyxfer._machine.numa import bind, device_node, verify_pages
 from pyxfer._measure.run import cleanup
-from pyxfer._measure.sampler import FEWEST_ROUNDS, Progress
+from pyxfer._measure.sampler import FEWEST_ROUNDS
 from pyxfer.native import Choice
 from pyxfer.units import format_size
 
@@ -86,7 +86,7 @@ class Bench:
     def measurements(self) -> tuple[Measurement, ...]:
         """All rows so far, raw copies first."""
         task = self._task
-        assembler = Assembler(self._link, task.precision, task.budget_s, most_trials=MAX_ROUNDS)
+        assembler = Assembler(self._link, task.limits.precision, task.limits.budget_s, most_trials=MAX_ROUNDS)
         return assembler.measurements(self._items, {**best_trials(self._items), **host_ceilings(self._items)})
 
     def _allocate(self, send: Send, placement: Placement) -> None:
@@ -103,14 +103,13 @@ class Bench:
         send(Awake(self._link, placement))
 
     def _measure(self, send: Send, marker: Marker, wait_to_begin: Callable[[], object]) -> None:
+        limits = self._task.limits
+
         def prepare_item(item: Item[Any], number: int) -> None:
             if isinstance(item.head.source, CopyPlan):
-                prepare_raw(item, self._resources, self._task.seed + number)
+                prepare_raw(item, self._resources, limits.seed + number)
             else:
                 self._prepare_route(item, number, marker)
-
-        def report(progress: Progress) -> None:
-            send(Doing(progress.phase, progress.done, progress.text))
 
         def save() -> None:
             gc.collect()
@@ -118,17 +117,17 @@ class Bench:
 
         stages = Stages(
             resources=self._resources,
-            limits=self._task,
+            limits=limits,
             items=self._items,
             prepare_item=prepare_item,
-            on_progress=report,
+            on_progress=lambda progress: send(Doing(progress)),
             save=save,
             on_tracing=lambda tracing: send(Tracer(tracing)),
             group_key=lambda item: (item.nbytes, DIRECTIONS.index(item.head.direction)),
             most_rounds=MAX_ROUNDS,
             # Of all routes only the largest size, whose records the page shows: tracing takes as long as measuring.
             traced_sizes=None if self._task.traces_all_sizes else {max(self._task.sizes)},
-            few_rounds=FEWEST_ROUNDS if self._task.complete or self._task.explained else FEW_ROUNDS,
+            few_rounds=FEWEST_ROUNDS if limits.complete or limits.explained else FEW_ROUNDS,
             spared={item.head.route for item in self._routes if item.head.source.usual},
         )
         stages.prepare()
@@ -138,11 +137,11 @@ class Bench:
             return
         stages.calibrate_again()
         # The budget is for the trials alone: preparation may include a framework's compiler.
-        deadline_s = time.perf_counter() + self._task.budget_s
+        deadline_s = time.perf_counter() + limits.budget_s
         gc.collect()
         stages.measure(deadline_s)
         if stages.dropped:
-            self.remarks.append(too_long(stages.dropped, stages.missing_s, self._task.budget_s))
+            self.remarks.append(too_long(stages.dropped, stages.missing_s, limits.budget_s))
 
     def _prepare_route(self, item: Item[Route], number: int, marker: Marker) -> None:
         task, route = self._task, item.head.source
@@ -154,7 +153,7 @@ class Bench:
         try:
             subject = item.subject = self._set_up(item, make, self._arena, marker)
             item.first_s = Fact(subject.warm())
-            item.verified, aliased = subject.verify(task.seed + 2 * number)
+            item.verified, aliased = subject.verify(task.limits.seed + 2 * number)
             item.no_rate = ALIASED if aliased else None
             if item.verified.value is False:  # the time of a wrong result has no meaning
                 _drop(item)

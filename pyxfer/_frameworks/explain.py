@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from pyxfer._ceiling import plans as raw_plans
-from pyxfer._ceiling.plans import DEFAULT_PRECISION
+from pyxfer._ceiling.plans import DEFAULT_PRECISION, limits_of
 from pyxfer._ceiling.plans import make_request as make_raw_request
 from pyxfer._ceiling.session import checked_choice, run_request
 from pyxfer._document.machines import STAGED
@@ -55,6 +54,7 @@ def explain(
     """
     nbytes = size_of(size, "size")
     found = _find(route)
+    limits = limits_of(precision, budget, seed, explained=route, complete=complete)
     if isinstance(found, RouteStatus):
         return run_request(
             make_raw_request(
@@ -63,12 +63,7 @@ def explain(
                 tuple(dict.fromkeys((found.memory, *_RAW_MEMORIES))),
                 tuple(dict.fromkeys((found.mode, *_RAW_MODES, *((STAGED,) if found.memory == "pageable" else ())))),
                 (nbytes,),
-                fresh=False,
-                precision=precision,
-                budget=budget,
-                seed=seed,
-                explained=found.name,
-                complete=complete,
+                limits,
             ),
             device,
             require_gpu=require_gpu,
@@ -81,9 +76,7 @@ def explain(
             f"{own.name} goes {own.direction}; a direction is for raw routes, which have both. Leave it out."
         )
     choice = checked_choice(device, require_gpu=require_gpu)
-    limits: dict[str, Any] = {"precision": precision, "budget": budget, "seed": seed}
-    request = make_request([framework.name], device, choice.runtime, routes=(), **_asked(own, nbytes), **limits)
-    request = replace(request, explained=own.name, complete=complete)
+    request = make_request([framework.name], device, choice.runtime, limits, routes=(), **_asked(own, nbytes))
     return run_workers(choice, request, patience, on_progress, save_to)
 
 

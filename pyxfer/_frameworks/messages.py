@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 
+from pyxfer._ceiling.plans import Limits
 from pyxfer._document.machines import Fact, Link, Placement, Remark
 from pyxfer._document.runs import Measurement, Tracing, Workload
+from pyxfer._measure.sampler import Progress
 
 _BYTES = 256
 
@@ -74,12 +76,7 @@ class Task(msgspec.Struct, frozen=True, tag=True):
     device: str
     workload: Workload
     sizes: tuple[int, ...]
-    precision: float
-    budget_s: float
-    seed: int
-    trace: bool = True
-    explained: str = ""
-    complete: bool = False
+    limits: Limits
     traces_all_sizes: bool = False
 
 
@@ -110,9 +107,7 @@ class Awake(msgspec.Struct, frozen=True, tag=True):
 class Doing(msgspec.Struct, frozen=True, tag=True):
     """Progress, which also shows that the worker is alive."""
 
-    phase: str
-    done: float
-    text: str
+    now: Progress
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):

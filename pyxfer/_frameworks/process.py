@@ -54,6 +54,7 @@ from pyxfer._frameworks.messages import (
 from pyxfer._frameworks.registry import adopt_route, load_framework, resolve_reference
 from pyxfer._frameworks.subjects import describe_error
 from pyxfer._machine.devices import find_device
+from pyxfer._measure.sampler import OnProgress
 from pyxfer._python import ending_of, python_command
 from pyxfer._trace.traced_trials import NOT_REACHED
 from pyxfer.errors import PyxferError, RefusedError
@@ -94,27 +95,14 @@ class Outcome:
     tracing: Fact[Tracing] = field(default_factory=lambda: unknown(NOT_REACHED))
 
 
-@dataclass(frozen=True)
-class Patience:
-    """How long a worker may send nothing, while it starts and later."""
-
-    start_s: float
-    step_s: float
-
-    @classmethod
-    def of(cls, step_s: float) -> Patience:
-        """The patience with a worker that may be silent this long once it has started."""
-        return cls(max(MIN_START_S, START_FACTOR * step_s), step_s)
-
-
 @dataclass
 class Supervisor:
-    """Starts a worker, receives its messages, and ends it."""
+    """Starts a worker, receives its messages, and ends it. `_step_s`: how long it may be silent once it has started."""
 
     _task: Task
     _environment: Mapping[str, str]
-    _patience: Patience
-    _on_doing: Callable[[Doing], None]
+    _step_s: float
+    _on_progress: OnProgress
     _on_rows: Callable[[Outcome], None]
 
     def __post_init__(self) -> None:
@@ -211,7 +199,7 @@ class Supervisor:
                 process.wait(END_PATIENCE_S if self._outcome.ended != "hung" else 0)
 
     def _patience_s(self) -> float:
-        return self._patience.step_s if self._outcome.hello else self._patience.start_s
+        return self._step_s if self._outcome.hello else max(MIN_START_S, START_FACTOR * self._step_s)
 
     def _take(self, message: FromWorker) -> None:
         outcome = self._outcome
@@ -227,7 +215,7 @@ class Supervisor:
             outcome.measurements = message.measurements
             self._on_rows(outcome)
         elif isinstance(message, Doing):
-            self._on_doing(message)
+            self._on_progress(message.now)
         else:
             self._end(message)
 
@@ -413,9 +401,9 @@ def _sender(connection: Connection[bytes, bytes]) -> Callable[[FromWorker], None
         nonlocal last, phase
         now = time.monotonic()
         if isinstance(message, Doing):
-            if message.phase == phase and phase in ("measuring", "tracing") and now - last < LIFE_EVERY_S:
+            if message.now.phase == phase and phase in ("measuring", "tracing") and now - last < LIFE_EVERY_S:
                 return
-            phase = message.phase
+            phase = message.now.phase
         last = now
         try:
             connection.send_bytes(pack(message))

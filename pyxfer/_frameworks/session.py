@@ -6,11 +6,11 @@ import contextlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import msgspec
 
-from pyxfer._ceiling.plans import DEFAULT_PRECISION, seed_of
+from pyxfer._ceiling.plans import DEFAULT_PRECISION, Limits, limits_of
 from pyxfer._ceiling.rows import NO_TRIAL, Assembler, Item
 from pyxfer._ceiling.session import checked_choice
 from pyxfer._ceiling.stages import circumstances
@@ -30,8 +30,8 @@ from pyxfer._document.runs import (
 from pyxfer._document.runs import Ending as RunEnding
 from pyxfer._frameworks.base import IMAGE_BYTES, Framework, Route
 from pyxfer._frameworks.bench import route_head
-from pyxfer._frameworks.messages import Doing, OwnRoute, Task
-from pyxfer._frameworks.process import IN_WORKER, STEP_PATIENCE_S, Outcome, Patience, Supervisor
+from pyxfer._frameworks.messages import OwnRoute, Task
+from pyxfer._frameworks.process import IN_WORKER, STEP_PATIENCE_S, Outcome, Supervisor
 from pyxfer._frameworks.registry import (
     FRAMEWORKS,
     all_names,
@@ -53,7 +53,7 @@ from pyxfer._upload.settings import usable_cpus
 from pyxfer._upload.tuning import settings_for
 from pyxfer.errors import PyxferError, UsageError
 from pyxfer.native import Choice, is_host_name
-from pyxfer.units import items_of, seconds_of, share_of, sizes_of, word_of, words_of
+from pyxfer.units import items_of, seconds_of, sizes_of, word_of, words_of
 
 DEFAULT_SIZES = "4KiB:256MiB:x16"
 DEFAULT_BATCHES = "1:512:x2"
@@ -79,12 +79,7 @@ class Request:
     workload: Workload
     directions: tuple[Direction, ...]
     sizes: tuple[int, ...]
-    precision: float
-    budget_s: float
-    seed: int
-    trace: bool = True
-    explained: str = ""
-    complete: bool = False
+    limits: Limits
     all_settings: bool = False
 
     def parameters(self) -> Parameters:
@@ -96,15 +91,15 @@ class Request:
             modes=(),
             sizes_bytes=self.sizes,
             fresh=False,
-            precision=self.precision,
-            budget_s=self.budget_s,
-            seed=self.seed,
+            precision=self.limits.precision,
+            budget_s=self.limits.budget_s,
+            seed=self.limits.seed,
             min_rounds=MIN_ROUNDS,
             frameworks=self.names,
             routes=self.patterns,
             workload=self.workload,
             batches=batches,
-            explained=self.explained,
+            explained=self.limits.explained,
         )
 
     def routes(self, framework: Framework) -> tuple[Route, ...]:
@@ -122,7 +117,7 @@ class Request:
         with. An explained route needs only its own worker.
         """
         routes = self.routes(framework)
-        settings = sorted({route.setting for route in routes if self.explained in ("", route.name)})
+        settings = sorted({route.setting for route in routes if self.limits.explained in ("", route.name)})
         if not (self.all_settings or self.patterns):
             settings = settings[:1]
         return tuple(
@@ -135,12 +130,7 @@ class Request:
                 device=self.device,
                 workload=self.workload,
                 sizes=self.sizes,
-                precision=self.precision,
-                budget_s=self.budget_s,
-                seed=self.seed,
-                trace=self.trace,
-                explained=self.explained,
-                complete=self.complete,
+                limits=self.limits,
                 traces_all_sizes=bool(self.patterns),
             )
             for setting in settings
@@ -151,6 +141,7 @@ def make_request(
     names: Sequence[str] | str | None,
     device: int | str,
     runtime: Runtime,
+    limits: Limits,
     *,
     routes: Sequence[str] | str,
     workload: str,
@@ -158,11 +149,6 @@ def make_request(
     batches: str | int | Sequence[str | int] | None,
     directions: Sequence[str] | str | None,
     ingest: bool,
-    precision: str | float,
-    budget: str | float,
-    seed: int | None,
-    trace: bool = True,
-    complete: bool = False,
     all_settings: bool = False,
 ) -> Request:
     """Check the arguments. A UsageError names the first invalid one, with a valid example."""
@@ -179,11 +165,7 @@ def make_request(
         workload=chosen_workload,
         directions=_directions(directions, chosen_workload, runtime, ingest=ingest),
         sizes=_sizes(chosen_workload, sizes, batches),
-        precision=share_of(precision, "precision"),
-        budget_s=seconds_of(budget, "budget"),
-        seed=seed_of(seed),
-        trace=trace,
-        complete=complete,
+        limits=limits,
         all_settings=all_settings,
     )
     check_patterns(request.patterns, request.names)
@@ -298,17 +280,13 @@ def frameworks(
         names,
         device,
         choice.runtime,
+        limits_of(precision, budget, seed, trace=trace, complete=complete),
         routes=route,
         workload=workload,
         sizes=size,
         batches=batch,
         directions=direction,
         ingest=ingest,
-        precision=precision,
-        budget=budget,
-        seed=seed,
-        trace=trace,
-        complete=complete,
         all_settings=all_settings,
     )
     return run_workers(choice, request, patience, on_progress, save_to)
@@ -322,7 +300,25 @@ def run_workers(
     patience_s = seconds_of(patience, "patience")
     found = find_device(choice.engine, 0 if is_host_name(device) else device)
     with turn(found.uuid.value or found.name):
-        return Session(choice, found, request, Patience.of(patience_s), on_progress or silent, save_to or unsaved).run()
+        return Session(choice, found, request, patience_s, on_progress or silent, save_to or unsaved).run()
+
+
+@dataclass
+class _Turn:
+    """A framework under one setting: its task, and the rows of routes that have ended a worker.
+
+    `done` and `part`: the shares of the run before it, and of it.
+    """
+
+    framework: Framework
+    task: Task
+    done: float
+    part: float
+    rows: list[Measurement] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        return " ".join(filter(None, (self.framework.title, self.task.setting)))
 
 
 @dataclass
@@ -332,7 +328,7 @@ class Session:
     _choice: Choice
     _device: Device
     _request: Request
-    _patience: Patience
+    _patience_s: float
     _on_progress: OnProgress
     _save_to: SaveTo
 
@@ -352,18 +348,15 @@ class Session:
         """Start all workers at once, then let one after the other measure: two would share the link and the memory."""
         loaded = [load_framework(name) for name in self._request.names]
         tasks = [(framework, task) for framework in loaded for task in self._request.tasks(framework)]
-        part = 1 / max(1, len(tasks))
+        turns = [_Turn(*each, number / len(tasks), 1 / len(tasks)) for number, each in enumerate(tasks)]
         try:
             with self._presence, contextlib.ExitStack() as started:
-                workers = []
-                for number, (framework, task) in enumerate(tasks):
-                    rows: list[Measurement] = []
-                    worker = self._supervisor(framework, task, rows, number * part, part)
+                workers = [self._supervisor(turn) for turn in turns]
+                for worker in workers:
                     started.callback(worker.close)
-                    workers.append((framework, task, rows, worker, number * part))
-                self._start_together([worker for *_, worker, _ in workers])
-                for framework, task, rows, worker, done in workers:
-                    self._run_task(framework, task, rows, worker, done, part)
+                self._start_together(workers)
+                for turn, worker in zip(turns, workers, strict=True):
+                    self._run_turn(turn, worker)
                     if self._ended == "interrupted":
                         break
             self._after = read_environment(self._choice.engine, self._device)
@@ -402,42 +395,34 @@ class Session:
             and (free is None or free >= workers * (DEVICE_BYTES_OF_A_FRAMEWORK + COPIES_OF_THE_LARGEST * largest))
         )
 
-    def _run_task(
-        self,
-        framework: Framework,
-        task: Task,
-        rows: list[Measurement],
-        worker: Supervisor,
-        done: float,
-        part: float,
-    ) -> None:
+    def _run_turn(self, turn: _Turn, worker: Supervisor) -> None:
         """Let a worker measure, and after a crash another one without the route that crashed."""
-        name = task.worker
+        name = turn.task.worker
         for start in range(1, MAX_STARTS + 1):
             if start > 1:
-                task = msgspec.structs.replace(task, worker=f"{name}, start {start}")
-                worker = self._supervisor(framework, task, rows, done, part)
-            self._on_progress(Progress(f"{_title(framework, task)}: starting", done, ""))
+                turn.task = msgspec.structs.replace(turn.task, worker=f"{name}, start {start}")
+                worker = self._supervisor(turn)
+            self._on_progress(Progress(f"{turn.title}: starting", turn.done, ""))
             outcome = worker.run()
             self._take_link(outcome)
-            self._workers.append(_worker(task, framework, outcome))
+            self._workers.append(_worker(turn, outcome))
             if outcome.ended not in ("crashed", "hung") or outcome.hello is None or _was_traced(outcome):
                 break
-            guilty = outcome.guilty.route if outcome.guilty else None
-            if guilty in task.routes:
-                rows += self._rows_of(guilty, framework, task, outcome)
-                task = msgspec.structs.replace(task, routes=tuple(name for name in task.routes if name != guilty))
-            if not task.routes:
+            guilty, routes = outcome.guilty.route if outcome.guilty else None, turn.task.routes
+            if guilty in routes:
+                turn.rows += self._rows_of(guilty, turn, outcome)
+                turn.task = msgspec.structs.replace(turn.task, routes=tuple(each for each in routes if each != guilty))
+            if not turn.task.routes:
                 break
         self._ended = "interrupted" if outcome.ended == "interrupted" else self._ended
-        self._measurements += [*self._final_rows(framework, task, outcome), *rows]
+        self._measurements += [*self._final_rows(turn, outcome), *turn.rows]
         self._save_to(self._document("interrupted"))
 
-    def _final_rows(self, framework: Framework, task: Task, outcome: Outcome) -> list[Measurement]:
+    def _final_rows(self, turn: _Turn, outcome: Outcome) -> list[Measurement]:
         """The rows of the last worker; rows that it did not measure have the reason why it ended."""
-        missing = self._missing(framework, task, task.routes, outcome)
+        missing = self._missing(turn, turn.task.routes, outcome)
         sent = {(row.route, row.nbytes): row for row in outcome.measurements}
-        raw = [row for row in outcome.measurements if row.route_info is None and task.routes]
+        raw = [row for row in outcome.measurements if row.route_info is None and turn.task.routes]
         kept = [sent.get((row.route, row.nbytes), row) for row in missing]
         if outcome.ended == "complete":
             return [*raw, *kept]
@@ -445,47 +430,42 @@ class Session:
         routes = [empty if row.rate.reason == NO_TRIAL else _with_fatal_trace(row, outcome) for row, empty in pairs]
         return [*(_without_trial(row, _why_missing(outcome)) for row in raw), *routes]
 
-    def _rows_of(self, route: str, framework: Framework, task: Task, outcome: Outcome) -> list[Measurement]:
+    def _rows_of(self, route: str, turn: _Turn, outcome: Outcome) -> list[Measurement]:
         """The rows of a route that ended its worker: its results at other sizes, and the reason in the others."""
         at = outcome.guilty.nbytes if outcome.guilty else None
         found = [row for row in outcome.measurements if row.route == route and row.gbps and row.nbytes != at]
         kept = {row.nbytes: _without_ceiling(row) for row in found}
-        return [kept.get(row.nbytes, row) for row in self._missing(framework, task, (route,), outcome)]
+        return [kept.get(row.nbytes, row) for row in self._missing(turn, (route,), outcome)]
 
-    def _supervisor(
-        self, framework: Framework, task: Task, rows: Sequence[Measurement], done: float, part: float
-    ) -> Supervisor:
-        title = _title(framework, task)
-
-        def on_doing(doing: Doing) -> None:
-            prepared = doing.phase != "preparing"
-            share = PREPARING + (1 - PREPARING) * doing.done if prepared else PREPARING * doing.done
-            self._on_progress(Progress(f"{title}: {doing.phase}", done + part * share, doing.text))
+    def _supervisor(self, turn: _Turn) -> Supervisor:
+        def on_progress(now: Progress) -> None:
+            share = PREPARING * now.done if now.phase == "preparing" else PREPARING + (1 - PREPARING) * now.done
+            self._on_progress(Progress(f"{turn.title}: {now.phase}", turn.done + turn.part * share, now.text))
 
         def on_rows(outcome: Outcome) -> None:
             self._take_link(outcome)
             self._presence.look()
-            self._save_to(self._document("interrupted", (*outcome.measurements, *rows)))
+            self._save_to(self._document("interrupted", (*outcome.measurements, *turn.rows)))
 
-        return Supervisor(task, framework.environment, self._patience, on_doing, on_rows)
+        return Supervisor(turn.task, turn.framework.environment, self._patience_s, on_progress, on_rows)
 
     def _take_link(self, outcome: Outcome) -> None:
         if outcome.awake is not None:
             self._link, self._placement = outcome.awake.link, outcome.awake.placement
 
-    def _missing(self, framework: Framework, task: Task, names: Sequence[str], outcome: Outcome) -> list[Measurement]:
+    def _missing(self, turn: _Turn, names: Sequence[str], outcome: Outcome) -> list[Measurement]:
         """A row with the reason why its worker ended, for each of these routes and each size."""
-        why = _why_missing(outcome)
-        routes = [route for route in framework.routes if route.name in names]
+        why, task = _why_missing(outcome), turn.task
+        routes = [route for route in turn.framework.routes if route.name in names]
         items = [Item(route_head(route, task), nbytes, why) for nbytes in task.sizes for route in routes]
-        return list(Assembler(self._link, task.precision, task.budget_s).measurements(items, {}))
+        return list(Assembler(self._link, task.limits.precision, task.limits.budget_s).measurements(items, {}))
 
     def _document(self, ended: RunEnding, under_way: Sequence[Measurement] = ()) -> Run:
         measurements = (*self._measurements, *under_way)
         staged = any(row.route_info is not None and row.route_info.staged and row.summary for row in measurements)
         request = self._request
         return Run(
-            kind="explain" if request.explained else "frameworks",
+            kind="explain" if request.limits.explained else "frameworks",
             ended=ended,
             runtime=self._choice.runtime,
             runtime_reason=self._choice.reason,
@@ -503,10 +483,6 @@ class Session:
             tracing=_tracing(self._workers),
             ring=unknown(_OWN_RINGS if staged else NOT_STAGED),
         )
-
-
-def _title(framework: Framework, task: Task) -> str:
-    return " ".join(filter(None, (framework.title, task.setting)))
 
 
 def _without_ceiling(row: Measurement) -> Measurement:
@@ -546,12 +522,12 @@ def _tracing(workers: Sequence[Worker]) -> Fact[Tracing]:
     return next((each for each in found if each.value is not None), found[0] if found else unknown(_NOT_READ))
 
 
-def _worker(task: Task, framework: Framework, outcome: Outcome) -> Worker:
-    hello = outcome.hello
+def _worker(turn: _Turn, outcome: Outcome) -> Worker:
+    task, hello = turn.task, outcome.hello
     why = outcome.reason or "it was ended before it had started"
     return Worker(
         name=task.worker,
-        framework=framework.name,
+        framework=task.framework,
         setting=task.setting,
         version=unknown(why) if hello is None else Fact(hello.version),
         cuda=unknown(why) if hello is None else hello.cuda,

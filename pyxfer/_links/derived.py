@@ -5,22 +5,17 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 
 from pyxfer._document import links
-from pyxfer._document.machines import Fact, unknown
-from pyxfer._document.runs import Rate
+from pyxfer._document.machines import Fact
 from pyxfer._links import plan as plans
 from pyxfer._links.chases import QUICK_HOPS
-from pyxfer._links.plan import LatencyPlan, LinksRequest, TrafficPlan
-from pyxfer._links.rows import NO_TRIAL, chased, interference, peak_of, rate_of, slowest_of, with_shares
-from pyxfer._links.traffic import WRONG
+from pyxfer._links.plan import LatencyPlan, TrafficPlan
+from pyxfer._links.rows import interference, with_figures, with_latencies, with_small_rates
 from pyxfer._machine.link import derived_link
-from pyxfer._measure import stats
 
-T = TypeVar("T")
 replace = msgspec.structs.replace
 
 
@@ -30,9 +25,7 @@ def derive_links(run: links.Links) -> links.Links:
         for each in run.devices
     )
     run = _as_planned(replace(run, devices=_with_nvlinks(devices, run.peers)))
-    alone = [_alone(row, run) for row in run.traffics]
-    singles = links.alone_by_key(alone)
-    traffics = tuple(_traffic(row, found, singles) for row, found in zip(run.traffics, alone, strict=True))
+    traffics = with_figures(run.traffics, run.devices, run.peers)
     sharing = run.sharing
     if sharing is not None:
         sharing = interference(traffics, run.parameters.devices, run.peers, sharing.tree)
@@ -40,15 +33,8 @@ def derive_links(run: links.Links) -> links.Links:
         run,
         ended="failed" if run.failure is not None else "interrupted" if run.ended == "failed" else run.ended,
         traffics=traffics,
-        latencies=tuple(map(_latency, run.latencies)),
-        small=tuple(
-            replace(
-                row,
-                rate=_small_rate(row, row.rate, row.seconds),
-                caller_rate=_small_rate(row, row.caller_rate, row.caller_seconds),
-            )
-            for row in run.small
-        ),
+        latencies=tuple(map(with_latencies, run.latencies)),
+        small=tuple(map(with_small_rates, run.small)),
         sharing=sharing,
     )
 
@@ -70,11 +56,10 @@ def _with_nvlinks(devices: Sequence[links.LinkDevice], peers: Sequence[links.Pee
 
 def _as_planned(run: links.Links) -> links.Links:
     """The run with the rows that its settings ask for. The nodes of the machine are those of the rows."""
-    given = {name: getattr(run.parameters, name) for name in run.parameters.__struct_fields__}
     nodes = sorted({row.node for rows in (run.traffics, run.latencies) for row in rows if row.node is not None})
-    for request in (LinksRequest(**given), LinksRequest(**given, brief=True)):
-        copied = plans.traffics(request, run.parameters.devices, nodes)
-        loaded = plans.latencies(request, run.parameters.devices, nodes)
+    for brief in (False, True):
+        copied = plans.traffics(run.parameters, nodes, brief=brief)
+        loaded = plans.latencies(run.parameters, nodes, brief=brief)
         if (len(copied), len(loaded)) == (len(run.traffics), len(run.latencies)):
             places = statistics.mode(row.places for row in run.latencies) if loaded else 0
             return replace(
@@ -93,48 +78,3 @@ def _planned_traffic(row: links.Traffic, plan: TrafficPlan) -> links.Traffic:
 def _planned_latency(places: int, row: links.Latency, plan: LatencyPlan) -> links.Latency:
     given = {name: getattr(plan, name) for name in ("device", "target", "load", "node")}
     return replace(row, places=places, hops=QUICK_HOPS if plan.quick else places, **given)
-
-
-def _if_known(before: Fact[T], follows: Fact[T]) -> Fact[T]:
-    """What follows. Whether there is a value depends on more than the trials."""
-    return before if before.value is None else follows
-
-
-def _alone(row: links.Traffic, run: links.Links) -> links.Traffic:
-    flows = []
-    for number, flow in enumerate(row.flows):
-        rate = _if_known(flow.rate, rate_of(row.valid, [number], NO_TRIAL))
-        rate = unknown(WRONG) if flow.verified.value is False else rate
-        peak = peak_of(flow, run.devices, run.peers)
-        flows.append(replace(flow, rate=rate, peak_share=stats.share_of_peak(rate, peak)))
-    total = _if_known(row.total, rate_of(row.valid, range(len(flows)), NO_TRIAL))
-    return replace(row, flows=tuple(flows), total=total, slowest_gbps=slowest_of(flows, NO_TRIAL))
-
-
-def _traffic(row: links.Traffic, found: links.Traffic, singles: links.Alone) -> links.Traffic:
-    shared = with_shares(found, singles)
-    flows = (
-        replace(flow, alone_share=_if_known(before.alone_share, flow.alone_share))
-        for before, flow in zip(row.flows, shared.flows, strict=True)
-    )
-    return replace(shared, flows=tuple(flows))
-
-
-def _latency(row: links.Latency) -> links.Latency:
-    valid = [trial for trial in row.trials if trial.invalid is None]
-    loads = [trial.load_gbps for trial in valid if trial.load_gbps is not None]
-    each = sorted(ns for _, ns in row.multiprocessor_ns)
-    return replace(
-        row,
-        p50=_if_known(row.p50, chased([trial.p50_ns for trial in valid], NO_TRIAL)),
-        p99=_if_known(row.p99, chased(links.p99_of(valid), NO_TRIAL)),
-        load_gbps=Fact(stats.summarise(loads).median_s) if loads else unknown(NO_TRIAL),
-        fastest=chased(each[:1], NO_TRIAL),
-        slowest=chased(each[-1:], NO_TRIAL),
-    )
-
-
-def _small_rate(row: links.SmallCopies, before: Fact[Rate], seconds: Sequence[float]) -> Fact[Rate]:
-    if row.verified.value is False or not seconds:
-        return before if before.value is None else unknown(WRONG)
-    return _if_known(before, Fact(stats.rate(row.nbytes, stats.summarise(seconds))))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations, permutations
 
 from pyxfer._document import links
 from pyxfer._document.cells import cell_of_total
 from pyxfer._document.links import FlowPlan
-from pyxfer._links.sharing import MAX_PAIRS, pairs_to_measure
 from pyxfer.errors import UsageError
-from pyxfer.units import items_of, seconds_of, share_of, sizes_of, whole_of, words_of
+from pyxfer.units import seconds_of, share_of, sizes_of, whole_of, words_of
 
 # Copies in a queue are 4 us apart (H200): 0.3 % of the rate at 64 MiB, and 1 % if both directions run; 0.1 and 0.4 % at
 # 128 MiB. Larger copies make the trials of several flows longer, and a run of two GPUs would have too few.
@@ -28,8 +26,8 @@ FREE_PARTS = 2
 MIN_BYTES = 16 << 10
 BUDGET_OF_A_DEVICE_S = 15.0
 DEFAULT_PRECISION = 0.005
-# Every pair of more GPUs has a row only in the interference map, in a sample.
-MAX_FULL_PAIRS = 16
+# All pairs of more GPUs at once would be too many streams.
+MOST_FLOWS = 120
 
 
 @dataclass(frozen=True)
@@ -74,70 +72,39 @@ class LatencyPlan:
 class LinksRequest:
     """The checked arguments of a run. `devices` are selectors, as the user gave them; empty for all.
 
-    `brief`: only the rows that show every GPU and NVLink within seconds, however many GPUs there are.
+    `nbytes`: one size for all copies. `brief`: only the rows that show every GPU and NVLink within seconds, however
+    many GPUs there are.
     """
 
     devices: tuple[str | int, ...]
     groups: tuple[links.LinkGroup, ...]
     engines: tuple[links.CopyEngine, ...]
-    host_bytes: int
-    peer_bytes: int
-    local_bytes: int
+    nbytes: int | None
     precision: float
     budget_s: float | None
     seed: int
-    sized: bool = False
     brief: bool = False
     complete: bool = False
 
-    def fitted(self, free_bytes: int, devices: int, *, interpreted: bool) -> LinksRequest:
-        """The request with smaller copies if a GPU has little free memory or kernels are interpreted.
-
-        The user's own size stays.
-        """
-        if self.sized:
-            return self
-        if interpreted:
-            small = INTERPRETED_BYTES
-            return replace(self, local_bytes=small, peer_bytes=small, host_bytes=small)
+    def parameters(self, devices: Sequence[int], free_bytes: int, *, interpreted: bool) -> links.LinksParameters:
+        """The settings on these devices, of which each has this free memory. Without a GPU kernels are interpreted."""
         share = free_bytes // FREE_PARTS
-        local = min(self.local_bytes, _power_of_two(share // 4))
-        peer = min(self.peer_bytes, _power_of_two(share // (2 * (devices + 1))))
-        return replace(self, local_bytes=local, peer_bytes=peer, host_bytes=min(self.host_bytes, peer))
-
-    def parameters(self, devices: Sequence[int]) -> links.LinksParameters:
-        given = {name: getattr(self, name) for name in links.LinksParameters.__struct_fields__}
-        budget_s = self.budget_s or BUDGET_OF_A_DEVICE_S * len(devices)
-        return links.LinksParameters(**{**given, "devices": tuple(devices), "budget_s": budget_s})
+        peer_bytes = min(PEER_BYTES, _power_of_two(share // (2 * (len(devices) + 1))))
+        sizes = min(HOST_BYTES, peer_bytes), peer_bytes, min(LOCAL_BYTES, _power_of_two(share // 4))
+        one_size = self.nbytes or (INTERPRETED_BYTES if interpreted else None)
+        return links.LinksParameters(
+            tuple(devices),
+            self.groups,
+            self.engines,
+            *(sizes if one_size is None else (one_size,) * 3),
+            precision=self.precision,
+            budget_s=self.budget_s or BUDGET_OF_A_DEVICE_S * len(devices),
+            seed=self.seed,
+        )
 
 
 def _power_of_two(nbytes: int) -> int:
     return max(MIN_BYTES, 1 << (max(nbytes, 1).bit_length() - 1))
-
-
-# nvbandwidth's test cases by the beginning of their names. docs/other-tools.md has the row of each.
-_NVBANDWIDTH: dict[str, links.LinkGroup] = {
-    "host_to_device_": "host",
-    "device_to_host_": "host",
-    "host_to_all_": "together",
-    "all_to_host_": "together",
-    "device_to_device_memcpy_": "pairs",
-    "device_to_device_bidirectional_": "pairs",
-    "all_to_one_": "pairs",
-    "one_to_all_": "pairs",
-    "device_local_copy": "local",
-    "host_device_latency": "latency",
-    "device_to_device_latency": "latency",
-}
-
-
-def groups_of(groups: Iterable[str] | str, name: str) -> tuple[links.LinkGroup, ...]:
-    """The groups, which may be given by test cases of nvbandwidth."""
-    given = [
-        next((group for case, group in _NVBANDWIDTH.items() if item.startswith(case)), item)
-        for item in items_of(groups, name)
-    ]
-    return words_of(given, links.GROUPS, name)
 
 
 def make_request(
@@ -161,12 +128,9 @@ def make_request(
         )
     return LinksRequest(
         devices=_selectors(devices),
-        groups=groups_of(groups, "group"),
+        groups=words_of(groups, links.GROUPS, "group"),
         engines=words_of(engines, links.COPY_ENGINES, "engine"),
-        host_bytes=nbytes or HOST_BYTES,
-        peer_bytes=nbytes or PEER_BYTES,
-        local_bytes=nbytes or LOCAL_BYTES,
-        sized=nbytes is not None,
+        nbytes=nbytes,
         precision=share_of(precision, "precision"),
         budget_s=None if budget is None else seconds_of(budget, "budget"),
         seed=secrets.randbits(32) if seed is None else whole_of(seed, "seed", 0, 2**63 - 1, "42"),
@@ -185,27 +149,28 @@ def _selectors(devices: Iterable[str | int] | str | int | None) -> tuple[str | i
     return tuple(found)
 
 
-def traffics(request: LinksRequest, devices: Sequence[int], nodes: Sequence[int]) -> list[TrafficPlan]:
-    """Every traffic of the request. Together needs the copies alone, to compare with."""
-    if request.brief:
+def traffics(given: links.LinksParameters, nodes: Sequence[int], *, brief: bool = False) -> list[TrafficPlan]:
+    """Every traffic of a run. Together needs the copies alone, to compare with."""
+    devices, groups = given.devices, set(given.groups)
+    if brief:
         if len(devices) == 1:
-            return [plan for plan in _host(request, "ce", devices) if plan.case == "both"]
-        plans = (*_host(request, "ce", devices), *_together(request, "ce", devices))
-        return [*(plan for plan in plans if plan.case in ("h2d", "d2h")), _ring(request, "ce", devices)]
+            return [plan for plan in _host(given, "ce") if plan.case == "both"]
+        plans = (*_host(given, "ce"), *_together(given, "ce"))
+        return [*(plan for plan in plans if plan.case in ("h2d", "d2h")), _ring(given, "ce")]
     found: list[TrafficPlan] = []
-    for engine in request.engines:
-        if {"host", "together"} & set(request.groups):
-            found += _host(request, engine, devices)
-        if "together" in request.groups and len(devices) > 1:
-            found += _together(request, engine, devices)
-        if "pairs" in request.groups and len(devices) > 1:
-            found += _pairs(request, engine, devices)
-        if "local" in request.groups:
+    for engine in given.engines:
+        if {"host", "together"} & groups:
+            found += _host(given, engine)
+        if "together" in groups and len(devices) > 1:
+            found += _together(given, engine)
+        if "pairs" in groups and len(devices) > 1:
+            found += _pairs(given, engine)
+        if "local" in groups:
             inside = [(FlowPlan(device, device, device, "local"),) for device in devices]
-            found += [TrafficPlan("local", "copy", engine, request.local_bytes, flows) for flows in inside]
-    if "numa" in request.groups and len(nodes) > 1:
+            found += [TrafficPlan("local", "copy", engine, given.local_bytes, flows) for flows in inside]
+    if "numa" in groups and len(nodes) > 1:
         found += [
-            TrafficPlan("numa", case, "ce", request.host_bytes, (make(device),), node=node)
+            TrafficPlan("numa", case, "ce", given.host_bytes, (make(device),), node=node)
             for device in devices
             for node in nodes
             for case, make in (("h2d", h2d), ("d2h", d2h))
@@ -232,42 +197,44 @@ def read(source: int, destination: int) -> FlowPlan:
 _HOST_CASES = {"h2d": (h2d,), "d2h": (d2h,), "both": (h2d, d2h)}
 
 
-def _host(request: LinksRequest, engine: links.CopyEngine, devices: Sequence[int]) -> Iterator[TrafficPlan]:
-    for device in devices:
+def _host(given: links.LinksParameters, engine: links.CopyEngine) -> Iterator[TrafficPlan]:
+    for device in given.devices:
         for case, makers in _HOST_CASES.items():
             flows = tuple(make(device) for make in makers)
-            yield TrafficPlan("host", case, engine, request.host_bytes, flows)
+            yield TrafficPlan("host", case, engine, given.host_bytes, flows)
 
 
-def _together(request: LinksRequest, engine: links.CopyEngine, devices: Sequence[int]) -> Iterator[TrafficPlan]:
+def _together(given: links.LinksParameters, engine: links.CopyEngine) -> Iterator[TrafficPlan]:
     for case, makers in _HOST_CASES.items():
-        flows = tuple(make(device) for make in makers for device in devices)
-        yield TrafficPlan("together", case, engine, request.host_bytes, flows)
-    if len(devices) == 2 or engine != "ce":  # noqa: PLR2004 - two GPUs are the only pair
+        flows = tuple(make(device) for make in makers for device in given.devices)
+        yield TrafficPlan("together", case, engine, given.host_bytes, flows)
+    if len(given.devices) == 2 or engine != "ce":  # noqa: PLR2004 - two GPUs are the only pair
         return
-    for pair in pairs_to_measure(devices, request.seed):
+    for pair in combinations(given.devices, 2):
         for case in ("h2d", "d2h"):
             flows = tuple(make(device) for make in _HOST_CASES[case] for device in pair)
-            yield TrafficPlan("together", f"beside-{case}", engine, request.host_bytes, flows)
+            yield TrafficPlan("together", f"beside-{case}", engine, given.host_bytes, flows)
 
 
-def _ring(request: LinksRequest, engine: links.CopyEngine, devices: Sequence[int]) -> TrafficPlan:
-    following = [*devices[1:], devices[0]]
-    flows = tuple(write(one, other) for one, other in zip(devices, following, strict=True))
-    return TrafficPlan("pairs", "ring", engine, request.peer_bytes, flows, peer_access=True)
+def _ring(given: links.LinksParameters, engine: links.CopyEngine) -> TrafficPlan:
+    following = [*given.devices[1:], given.devices[0]]
+    flows = tuple(write(one, other) for one, other in zip(given.devices, following, strict=True))
+    return TrafficPlan("pairs", "ring", engine, given.peer_bytes, flows, peer_access=True)
 
 
-def _pairs(request: LinksRequest, engine: links.CopyEngine, devices: Sequence[int]) -> Iterator[TrafficPlan]:
+def _pairs(given: links.LinksParameters, engine: links.CopyEngine) -> Iterator[TrafficPlan]:
+    devices = given.devices
+
     def plan(case: str, *flows: FlowPlan, peer_access: bool = True) -> TrafficPlan:
-        nbytes = request.peer_bytes if peer_access else request.host_bytes
+        nbytes = given.peer_bytes if peer_access else given.host_bytes
         return TrafficPlan("pairs", case, engine, nbytes, flows, peer_access)
 
-    single, double = _chosen_pairs(devices, request.seed)
     for case, make in (("read", read), ("write", write)):
-        yield from (plan(case, make(*pair)) for pair in single)
-        yield from (plan(f"both-{case}", make(one, other), make(other, one)) for one, other in double)
+        yield from (plan(case, make(*pair)) for pair in permutations(devices, 2))
+        for one, other in combinations(devices, 2):
+            yield plan(f"both-{case}", make(one, other), make(other, one))
     if engine == "ce":
-        yield from (plan("through-host", write(*pair), peer_access=False) for pair in single)
+        yield from (plan("through-host", write(*pair), peer_access=False) for pair in permutations(devices, 2))
     if len(devices) == 2:  # noqa: PLR2004 - all other cases are the same as the pair
         return
     for case, make in (("read", read), ("write", write)):
@@ -275,35 +242,28 @@ def _pairs(request: LinksRequest, engine: links.CopyEngine, devices: Sequence[in
             others = [other for other in devices if other != device]
             yield plan(f"all-to-one-{case}", *(make(other, device) for other in others))
             yield plan(f"one-to-all-{case}", *(make(device, other) for other in others))
-    yield _ring(request, engine, devices)
-    if len(devices) * (len(devices) - 1) <= MAX_PAIRS:
+    yield _ring(given, engine)
+    if len(devices) * (len(devices) - 1) <= MOST_FLOWS:
         yield plan("all-pairs", *(write(*pair) for pair in permutations(devices, 2)))
-
-
-def _chosen_pairs(devices: Sequence[int], seed: int) -> tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]]:
-    """Ordered pairs and pairs; a sample of them above sixteen devices."""
-    if len(devices) <= MAX_FULL_PAIRS:
-        return list(permutations(devices, 2)), list(combinations(devices, 2))
-    chosen = random.Random(seed).sample(list(combinations(devices, 2)), MAX_PAIRS)  # noqa: S311 - a choice of pairs
-    return [order for one, other in chosen for order in ((one, other), (other, one))], chosen
 
 
 LOADS = (0.0, 0.5, 1.0)
 
 
-def latencies(request: LinksRequest, devices: Sequence[int], nodes: Sequence[int]) -> list[LatencyPlan]:
-    """Every latency of the request. The quick ones have few loads a launch, so that their spread is seen."""
-    if request.brief:
+def latencies(given: links.LinksParameters, nodes: Sequence[int], *, brief: bool = False) -> list[LatencyPlan]:
+    """Every latency of a run. The quick ones have few loads a launch, so that their spread is seen."""
+    devices = given.devices
+    if brief:
         return [LatencyPlan(device, links.HOST_END, large=False, quick=True) for device in devices]
     found: list[LatencyPlan] = []
-    if "latency" in request.groups:
+    if "latency" in given.groups:
         for device in devices:
             peers = [other for other in devices if other != device]
             for target in (links.HOST_END, *peers, device):
                 found += [LatencyPlan(device, target, large, quick=False) for large in (False, True)]
                 loads = LOADS if target != device else LOADS[:1]
                 found += [LatencyPlan(device, target, large=False, quick=True, load=load) for load in loads]
-    if "numa" in request.groups and len(nodes) > 1:
+    if "numa" in given.groups and len(nodes) > 1:
         found += [
             LatencyPlan(device, links.HOST_END, large=False, quick=False, node=node)
             for device in devices

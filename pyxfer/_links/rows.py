@@ -18,6 +18,8 @@ from pyxfer._measure import stats
 from pyxfer._measure.doubts import instability
 from pyxfer.errors import MeasurementError
 
+replace = msgspec.structs.replace
+
 GIGABYTE = 10**9
 NO_TRIAL = "no trial of it counts"
 NO_ALONE = "the same copies were not measured alone"
@@ -36,46 +38,38 @@ class Assembler:
     failures: Mapping[str, str]
 
     def traffics(self, subjects: Sequence[TrafficSubject]) -> tuple[links.Traffic, ...]:
-        rows = list(map(self._traffic, subjects))
-        alone = links.alone_by_key(rows)
-        return tuple(with_shares(row, alone) for row in rows)
+        return with_figures(list(map(self._traffic, subjects)), self.devices, self.peers)
 
     def _traffic(self, subject: TrafficSubject) -> links.Traffic:
         plan, failure = subject.plan, self.failures.get(subject.key)
-        valid = [trial for trial in subject.trials if trial.invalid is None]
         reason = subject.unavailable or self._why_missing(subject.trials, failure)
-        total = rate_of(valid, range(len(plan.flows)), reason)
-        flows = tuple(self._flow(plan.flows[i], valid, i, subject.verified[i], reason) for i in range(len(plan.flows)))
+        flows = (
+            links.LinkFlow(
+                **msgspec.structs.asdict(flow),
+                rate=unknown(reason),
+                alone_share=unknown(NO_ALONE),
+                peak_share=unknown(reason),
+                verified=verified,
+            )
+            for flow, verified in zip(plan.flows, subject.verified, strict=True)
+        )
         return links.Traffic(
-            **{**vars(plan), "flows": flows},
-            total=total,
+            **{**vars(plan), "flows": tuple(flows)},
+            total=unknown(reason),
             sum_alone_gbps=unknown(NO_ALONE),
-            slowest_gbps=slowest_of(flows, reason),
+            slowest_gbps=unknown(reason),
             pages_by_node=subject.pages,
             counted=tuple(subject.counted),
             trials=tuple(subject.trials),
-            remarks=tuple(self._remarks(subject.trials, valid, len(plan.flows), failure)),
+            remarks=tuple(self._remarks(subject.trials, len(plan.flows), failure)),
         )
 
     def _why_missing(self, trials: Sequence[links.LinkTrial | links.LatencyTrial], failure: str | None) -> str:
         faults = [trial.invalid for trial in trials if trial.invalid]
         return failure or (f"no trial counts: {faults[-1]}" if faults else self.ended_early or NO_TRIAL)
 
-    def _flow(
-        self, plan: links.FlowPlan, valid: Sequence[links.LinkTrial], number: int, verified: Fact[bool], reason: str
-    ) -> links.LinkFlow:
-        rate = unknown(WRONG) if verified.value is False else rate_of(valid, [number], reason)
-        return links.LinkFlow(
-            **msgspec.structs.asdict(plan),
-            rate=rate,
-            alone_share=unknown(NO_ALONE),
-            peak_share=stats.share_of_peak(rate, peak_of(plan, self.devices, self.peers)),
-            verified=verified,
-        )
-
-    def _remarks(
-        self, trials: Sequence[links.LinkTrial], valid: Sequence[links.LinkTrial], flows: int, failure: str | None
-    ) -> Iterator[Remark]:
+    def _remarks(self, trials: Sequence[links.LinkTrial], flows: int, failure: str | None) -> Iterator[Remark]:
+        valid = [trial for trial in trials if trial.invalid is None]
         faults = [trial.invalid for trial in trials if trial.invalid]
         if failure and valid:
             yield Remark("failed", failure)
@@ -91,47 +85,95 @@ class Assembler:
         plan = subject.plan
         valid = [trial for trial in subject.trials if trial.invalid is None]
         missing = subject.unavailable or self._why_missing(subject.trials, self.failures.get(subject.key))
-        loads = [trial.load_gbps for trial in valid if trial.load_gbps is not None]
-        few = missing if not valid else "too few launches in a trial for a p99"
-        each = sorted(ns for _, ns in subject.multiprocessors)
-        no_spread = "the multiprocessors were not measured one by one"
-        return links.Latency(
-            device=plan.device,
-            target=plan.target,
-            footprint_bytes=subject.footprint,
-            places=subject.places,
-            hops=subject.hops,
-            load=plan.load,
-            p50=chased([trial.p50_ns for trial in valid], missing),
-            p99=chased(links.p99_of(valid), few),
-            load_gbps=Fact(stats.summarise(loads).median_s) if loads else unknown("nothing was copied beside it"),
-            fastest=chased(each[:1], no_spread),
-            slowest=chased(each[-1:], no_spread),
-            multiprocessor_ns=tuple(subject.multiprocessors),
-            node=plan.node,
-            trials=tuple(subject.trials),
-            remarks=(*self._doubts([trial.p50_ns / 1e9 for trial in valid]), *subject.remarks),
+        no_spread: Fact[links.Chased] = unknown("the multiprocessors were not measured one by one")
+        return with_latencies(
+            links.Latency(
+                device=plan.device,
+                target=plan.target,
+                footprint_bytes=subject.footprint,
+                places=subject.places,
+                hops=subject.hops,
+                load=plan.load,
+                p50=unknown(missing),
+                p99=unknown("too few launches in a trial for a p99" if valid else missing),
+                load_gbps=unknown("nothing was copied beside it"),
+                fastest=no_spread,
+                slowest=no_spread,
+                multiprocessor_ns=tuple(subject.multiprocessors),
+                node=plan.node,
+                trials=tuple(subject.trials),
+                remarks=(*self._doubts([trial.p50_ns / 1e9 for trial in valid]), *subject.remarks),
+            )
         )
 
     def small(self, subject: SmallSubject) -> links.SmallCopies:
         missing = subject.unavailable or self.failures.get(subject.key) or self.ended_early or NO_TRIAL
-
-        def rate(seconds: Sequence[float]) -> Fact[Rate]:
-            return Fact(stats.rate(subject.nbytes, stats.summarise(seconds))) if seconds else unknown(missing)
-
-        return links.SmallCopies(
-            device=subject.device,
-            direction=subject.direction,
-            mode=subject.mode,
-            nbytes=subject.nbytes,
-            copies=subject.copies,
-            caller_copies=subject.caller_copies,
-            rate=rate(subject.seconds),
-            caller_rate=rate(subject.caller_seconds),
-            verified=subject.verified,
-            seconds=tuple(subject.seconds),
-            caller_seconds=tuple(subject.caller_seconds),
+        return with_small_rates(
+            links.SmallCopies(
+                device=subject.device,
+                direction=subject.direction,
+                mode=subject.mode,
+                nbytes=subject.nbytes,
+                copies=subject.copies,
+                caller_copies=subject.caller_copies,
+                rate=unknown(missing),
+                caller_rate=unknown(missing),
+                verified=subject.verified,
+                seconds=tuple(subject.seconds),
+                caller_seconds=tuple(subject.caller_seconds),
+            )
         )
+
+
+# --- what follows from the trials of a row; without any, the row keeps its reason -------------------------------------
+
+
+def with_figures(
+    rows: Sequence[links.Traffic], devices: Sequence[links.LinkDevice], peers: Sequence[links.PeerLink]
+) -> tuple[links.Traffic, ...]:
+    found = [_with_rates(row, devices, peers) for row in rows]
+    alone = links.alone_by_key(found)
+    return tuple(_with_shares(row, alone) for row in found)
+
+
+def _with_rates(
+    row: links.Traffic, devices: Sequence[links.LinkDevice], peers: Sequence[links.PeerLink]
+) -> links.Traffic:
+    flows = []
+    for number, flow in enumerate(row.flows):
+        rate = unknown(WRONG) if flow.verified.value is False else _rate_of(row.valid, [number], flow.rate)
+        peak_share = stats.share_of_peak(rate, peak_of(flow, devices, peers))
+        flows.append(replace(flow, rate=rate, peak_share=peak_share))
+    rates = [flow.gbps for flow in flows if flow.gbps is not None]
+    return replace(
+        row,
+        flows=tuple(flows),
+        total=_rate_of(row.valid, range(len(flows)), row.total),
+        slowest_gbps=Fact(min(rates)) if rates else unknown(row.slowest_gbps.reason or NO_TRIAL),
+    )
+
+
+def with_latencies(row: links.Latency) -> links.Latency:
+    valid = [trial for trial in row.trials if trial.invalid is None]
+    loads = [trial.load_gbps for trial in valid if trial.load_gbps is not None]
+    each = sorted(ns for _, ns in row.multiprocessor_ns)
+    return replace(
+        row,
+        p50=_chased([trial.p50_ns for trial in valid], row.p50),
+        p99=_chased(links.p99_of(valid), row.p99),
+        load_gbps=Fact(stats.summarise(loads).median_s) if loads else unknown(row.load_gbps.reason or NO_TRIAL),
+        fastest=_chased(each[:1], row.fastest),
+        slowest=_chased(each[-1:], row.slowest),
+    )
+
+
+def with_small_rates(row: links.SmallCopies) -> links.SmallCopies:
+    def rate(seconds: Sequence[float], before: Fact[Rate]) -> Fact[Rate]:
+        if row.verified.value is False or not seconds:
+            return unknown(before.reason or WRONG)
+        return Fact(stats.rate(row.nbytes, stats.summarise(seconds)))
+
+    return replace(row, rate=rate(row.seconds, row.rate), caller_rate=rate(row.caller_seconds, row.caller_rate))
 
 
 def peak_of(flow: links.FlowPlan, devices: Sequence[links.LinkDevice], peers: Sequence[links.PeerLink]) -> Fact[float]:
@@ -144,39 +186,34 @@ def peak_of(flow: links.FlowPlan, devices: Sequence[links.LinkDevice], peers: Se
     return next(each for each in devices if each.device.index == flow.device).host_peak_gbps(flow.side)
 
 
-def slowest_of(flows: Sequence[links.LinkFlow], reason: str) -> Fact[float]:
-    rates = [flow.gbps for flow in flows if flow.gbps is not None]
-    return Fact(min(rates)) if rates else unknown(reason)
-
-
-def rate_of(valid: Sequence[links.LinkTrial], numbers: Sequence[int], reason: str) -> Fact[Rate]:
+def _rate_of(valid: Sequence[links.LinkTrial], numbers: Sequence[int], before: Fact[Rate]) -> Fact[Rate]:
     seconds = links.seconds_a_gigabyte(valid, numbers)
     if not seconds or not all(map(math.isfinite, seconds)):
-        return unknown("a stream copied nothing in a trial" if seconds else reason)
+        return unknown("a stream copied nothing in a trial" if seconds else before.reason or NO_TRIAL)
     return Fact(stats.rate(GIGABYTE, stats.summarise(seconds)))
 
 
-def chased(values: Sequence[float], reason: str) -> Fact[links.Chased]:
+def _chased(values: Sequence[float], before: Fact[links.Chased]) -> Fact[links.Chased]:
     if not values:
-        return unknown(reason)
+        return unknown(before.reason or NO_TRIAL)
     found = stats.summarise(values)
     return Fact(links.Chased(found.median_s, found.low_s, found.high_s))
 
 
-def with_shares(row: links.Traffic, singles: links.Alone) -> links.Traffic:
+def _with_shares(row: links.Traffic, singles: links.Alone) -> links.Traffic:
     alone = [links.alone_of(row, number, singles) for number in range(len(row.flows))]
     flows = tuple(
-        flow if other is None else msgspec.structs.replace(flow, alone_share=share_of_alone(row, number, other))
+        flow if other is None else replace(flow, alone_share=_share_of_alone(row, number, other))
         for number, (flow, other) in enumerate(zip(row.flows, alone, strict=True))
     )
     if len(row.flows) == 1:
         return row
     known = [other.gbps for other in alone if other is not None and other.gbps is not None]
     total: Fact[float] = Fact(math.fsum(known)) if len(known) == len(alone) else unknown(NO_ALONE)
-    return msgspec.structs.replace(row, flows=flows, sum_alone_gbps=total)
+    return replace(row, flows=flows, sum_alone_gbps=total)
 
 
-def share_of_alone(row: links.Traffic, number: int, alone: links.Traffic) -> Fact[Share]:
+def _share_of_alone(row: links.Traffic, number: int, alone: links.Traffic) -> Fact[Share]:
     own, other = _by_round(row, number), _by_round(alone, 0)
     shared = sorted(own.keys() & other.keys())
     if not shared:

@@ -105,9 +105,6 @@ def run_on(
     with ExitStack() as turns:
         for device in sorted(devices, key=_name):
             turns.enter_context(turn(_name(device)))
-        interpreted = choice.runtime == "host" and "sm" in request.engines
-        least_free = min(choice.engine.memory_info(device.index)[0] for device in devices)
-        request = request.fitted(least_free, len(devices), interpreted=interpreted)
         return Session(choice, devices, request, on_progress or silent, save_to or unsaved).run()
 
 
@@ -150,7 +147,9 @@ class Session(RunSession[Links]):
         self._peers: tuple[PeerLink, ...] = read_peers(choice.engine, devices, nvml)
         self._tree = read_tree(devices)
         self._numbers = [device.index for device in devices]
-        self._parameters = request.parameters(self._numbers)
+        interpreted = choice.runtime == "host" and "sm" in request.engines
+        least_free = min(choice.engine.memory_info(number)[0] for number in self._numbers)
+        self._parameters = request.parameters(self._numbers, least_free, interpreted=interpreted)
         self._presences = [Presence(_name(device)) for device in devices]
         nodes = {each.device.index: each.node for each in self._devices}
         memory = Memory(choice.engine, nodes, request.seed)
@@ -164,22 +163,22 @@ class Session(RunSession[Links]):
         self._plan()
 
     def _plan(self) -> None:
-        request, resources, seed = self._request, self._resources, self._request.seed
+        given, resources, brief = self._parameters, self._resources, self._request.brief
         nodes = host_nodes()
-        if "numa" in request.groups and len(nodes.value or ()) < 2:  # noqa: PLR2004 - near and far
+        if "numa" in given.groups and len(nodes.value or ()) < 2:  # noqa: PLR2004 - near and far
             why = nodes.reason or "this machine shows one NUMA node with processors and memory"
             self._remarks.append(Remark("numa", f"No NUMA node was compared with another: {why}."))
-        if len(self._numbers) == 1 and {"together", "pairs"} & set(request.groups):
+        if len(self._numbers) == 1 and {"together", "pairs"} & set(given.groups):
             self._remarks.append(
                 Remark("one-device", "There is one GPU, so nothing was measured together or in pairs.")
             )
-        wanted = request, self._numbers, nodes.value or ()
-        self._traffics = [TrafficSubject(plan, resources) for plan in plans.traffics(*wanted)]
+        copied = plans.traffics(given, nodes.value or (), brief=brief)
+        loaded = plans.latencies(given, nodes.value or (), brief=brief)
+        self._traffics = [TrafficSubject(plan, resources) for plan in copied]
         self._latencies = [
-            LatencySubject(plan, resources, seed, self._rate_alone, request.host_bytes)
-            for plan in plans.latencies(*wanted)
+            LatencySubject(plan, resources, given.seed, self._rate_alone, given.host_bytes) for plan in loaded
         ]
-        if "small" in request.groups:
+        if "small" in given.groups:
             self._small = [
                 SmallSubject(device, direction, mode, nbytes, resources)
                 for device in self._numbers
@@ -270,7 +269,7 @@ class Session(RunSession[Links]):
                     break
 
     def _rate_alone(self, plan: LatencyPlan) -> float | None:
-        wanted = load_plan(plan, self._request.host_bytes, self._request.peer_bytes)
+        wanted = load_plan(plan, self._parameters.host_bytes, self._parameters.peer_bytes)
         if wanted not in self._alone:
             subject = TrafficSubject(wanted, self._resources)
             subject.prepare()

@@ -10,10 +10,8 @@ differ by a per cent or two.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from statistics import median
 from typing import TypeVar
 
@@ -26,9 +24,6 @@ Key = TypeVar("Key", int, Pair)
 ERROR_RATE = 0.001
 """Chance that any pair or link of a map of independent ones is named."""
 MIN_ROUNDS = 6
-MAX_PAIRS = 120
-"""All pairs of sixteen GPUs; of more, this many are measured."""
-NEIGHBOURS = (1, 2, 3)
 MIN_LIKE = 3
 """Fewer links of a kind do not tell which of them is usual."""
 NAMED_BELOW = 0.9
@@ -48,25 +43,6 @@ class Loss:
 
     keeps: float
     bound: float
-
-
-def pairs_to_measure(devices: Sequence[int], seed: int) -> list[Pair]:
-    """All pairs, or above sixteen devices neighbours in the order of the bus and a random choice of the others.
-
-    Devices below one switch are neighbours in that order.
-    """
-    everything = list(combinations(devices, 2))
-    if len(everything) <= MAX_PAIRS:
-        return everything
-    count = len(devices)
-    near = {
-        (devices[min(a, b)], devices[max(a, b)])
-        for step in NEIGHBOURS
-        for a, b in ((place, (place + step) % count) for place in range(count))
-    }
-    rest = [pair for pair in everything if pair not in near]
-    more = random.Random(seed).sample(rest, max(0, MAX_PAIRS - len(near)))  # noqa: S311 - a choice of pairs
-    return sorted([*near, *more])
 
 
 def losses(

@@ -145,12 +145,10 @@ def request(**changes: Any) -> module.Request:
         "memory": ["pageable", "pinned"],
         "mode": ["auto"],
         "size": "4KiB:1MiB:x16",
-        "fresh": False,
-        "precision": 0.005,
-        "budget": 7.0,
-        "seed": 3,
     }
-    return module.make_request(**{**asked, **changes})
+    limits = {"precision": 0.005, "budget": 7.0, "seed": 3}
+    checked = module.limits_of(**{name: changes.pop(name, given) for name, given in limits.items()})
+    return module.make_request(**{**asked, **changes}, limits=checked)
 
 
 def test_the_parameters_reproduce_the_request() -> None:

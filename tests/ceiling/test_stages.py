@@ -12,7 +12,7 @@ import pytest
 from measure.fakes import Clock, Timed
 from samples import make_environment
 
-from pyxfer._ceiling.plans import CopyPlan, make_request
+from pyxfer._ceiling.plans import CopyPlan, limits_of
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Item, raw_head
 from pyxfer._ceiling.stages import MEASURING_S, PREPARING_S, Stages, circumstances, too_long
@@ -64,12 +64,9 @@ class Measured:
         self.events: list[str] = []
         self.tracing: list[Fact[Tracing]] = []
         self.resources = RunResources(engine, 0, 1.0)
-        asked: dict[str, Any] = {"fresh": False, "precision": 0.5, "budget": 0.1, "seed": 1}
-        plans = ("host", ["h2d"], ["pinned"], ["auto"], [KIB])
-        request = make_request(*plans, **asked, trace=trace, complete=complete)
         self.stages = Stages(
             resources=self.resources,
-            limits=request,
+            limits=limits_of(0.5, 0.1, 1, trace=trace, complete=complete),
             items=items,
             prepare_item=self.prepare_item,
             on_progress=lambda progress: self.events.append(progress.phase),

@@ -17,17 +17,21 @@ from fleet.clusters import is_running
 from frameworks.conftest import children
 from marks import slow
 
+from pyxfer._ceiling.plans import Limits
 from pyxfer._frameworks import process
-from pyxfer._frameworks.messages import Doing, Mark, Marker, Task
-from pyxfer._frameworks.process import IN_WORKER, LOG_LINES, Outcome, Patience, Supervisor
+from pyxfer._frameworks.messages import Mark, Marker, Task
+from pyxfer._frameworks.process import IN_WORKER, LOG_LINES, Outcome, Supervisor
+from pyxfer._measure.sampler import OnProgress, silent
+from pyxfer.units import format_seconds
 
-TASK = Task("torch", "torch", "", ("torch.to",), (), "0", "copy", (4096,), 0.005, 1.0, 1)
+TASK = Task("torch", "torch", "", ("torch.to",), (), "0", "copy", (4096,), Limits(0.005, 1.0, 1))
 # The start of a real worker: its pipe, the marker and its task.
 BEGIN = """
 import os, signal, subprocess, time
 from multiprocessing.connection import Connection
 from pyxfer._document.machines import Fact
 from pyxfer._frameworks.messages import Marker
+from pyxfer._measure.sampler import Progress
 from pyxfer._frameworks.messages import Doing, Failed, Finished, Hello, Refused, Remark, Rows, Stop, pack, unpack_order
 pipe, marker = Connection(int(sys.argv[1])), Marker(int(sys.argv[2]))
 task = unpack_order(pipe.recv_bytes())
@@ -42,11 +46,11 @@ Supervise = Callable[..., Outcome]
 def supervise(monkeypatch: pytest.MonkeyPatch) -> Supervise:
     """Run a script as the worker."""
 
-    def run(script: str, patience: Patience | None = None, **options: Any) -> Outcome:
+    def run(script: str, patience_s: float = 20.0, **options: Any) -> Outcome:
         monkeypatch.setattr(process, "_BOOT", script)
-        on_doing: Callable[[Doing], None] = options.get("on_doing", lambda _: None)
+        on_progress: OnProgress = options.get("on_progress", silent)
         environment = options.get("environment", {})
-        return Supervisor(TASK, environment, patience or Patience(20.0, 20.0), on_doing, lambda _: None).run()
+        return Supervisor(TASK, environment, patience_s, on_progress, lambda _: None).run()
 
     return run
 
@@ -115,13 +119,19 @@ def test_native_stack_lines_are_dropped_from_the_log(supervise: Supervise) -> No
     assert "Fatal Python error: Aborted" in log
 
 
-def test_starting_and_later_steps_have_separate_timeouts(supervise: Supervise) -> None:
-    starting = supervise("import time\ntime.sleep(60)", Patience(0.4, 60.0))
-    assert starting.ended == "hung"
-    assert starting.reason == "it sent nothing for 400 ms, while it started"
-    # The short patience begins with the first message.
+@pytest.mark.parametrize(("step_s", "start_s"), [(0.1, 0.4), (0.2, 0.5)])
+def test_a_framework_has_more_time_to_start_than_for_a_step(
+    step_s: float, start_s: float, supervise: Supervise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "MIN_START_S", 0.4)
+    starting = supervise("import time\ntime.sleep(60)", step_s)
+    assert (starting.ended, starting.how) == ("hung", f"it sent nothing for {format_seconds(start_s)}")
+    assert starting.reason == f"{starting.how}, while it started"
+
+
+def test_the_timeout_of_a_step_begins_with_the_first_message(supervise: Supervise) -> None:
     marked = BEGIN + 'marker.set("torch.to", 4096, "timed")\n'
-    working = supervise(f"{marked}{HELLO.removeprefix(BEGIN)}time.sleep(60)", Patience(60.0, 0.4))
+    working = supervise(f"{marked}{HELLO.removeprefix(BEGIN)}time.sleep(60)", 0.4)
     assert working.ended == "hung"
     assert working.reason == "it sent nothing for 400 ms, while torch.to at 4 KiB was being timed"
 
@@ -129,12 +139,12 @@ def test_starting_and_later_steps_have_separate_timeouts(supervise: Supervise) -
 @pytest.mark.slow
 def test_every_message_restarts_the_timeout(supervise: Supervise) -> None:
     texts: list[str] = []
-    life = 'for number in range(6):\n    send(Doing("measuring", number / 6, str(number)))\n    time.sleep(0.6)\n'
+    life = 'for number in range(6):\n    send(Doing(Progress("measuring", number / 6, "x")))\n    time.sleep(0.6)\n'
     outcome = supervise(
-        f"{HELLO}{life}send(Finished(()))", Patience(20.0, 3.0), on_doing=lambda doing: texts.append(doing.text)
+        f"{HELLO}{life}send(Finished(()))", 3.0, on_progress=lambda progress: texts.append(progress.text)
     )
     assert outcome.ended == "complete"
-    assert texts == list("012345")
+    assert texts == ["x"] * 6
     assert outcome.duration_s > 3.6
 
 

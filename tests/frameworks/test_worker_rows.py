@@ -10,6 +10,7 @@ from frameworks import own_routes
 from measure.fakes import Clock, Timed
 from samples import make_link
 
+from pyxfer._ceiling.plans import Limits
 from pyxfer._ceiling.rows import Assembler, Ceilings, Item
 from pyxfer._document.machines import Fact, Side
 from pyxfer._document.runs import Measurement, Trial, Workload
@@ -26,7 +27,7 @@ FAITHFUL = {"verified": Fact(True), "first_s": Fact(1e-3)}
 
 
 def task(workload: Workload = "copy") -> Task:
-    return Task("torch", "torch", "", (), (), "0", workload, (NBYTES,), 0.005, 7.0, 1)
+    return Task("torch", "torch", "", (), (), "0", workload, (NBYTES,), Limits(0.005, 7.0, 1))
 
 
 def make_route(**overrides: Any) -> Route:

@@ -220,11 +220,6 @@ def test_patience_covers_a_framework_that_hangs_on_import(tmp_path: Path, monkey
     assert (worker.ended, worker.reason) == ("hung", "it sent nothing for 1.00 s, while it started")
 
 
-@pytest.mark.parametrize(("step_s", "start_s"), [(120.0, 300.0), (20.0, 50.0), (2.0, 30.0)])
-def test_the_import_of_a_framework_has_more_time_than_a_step(step_s: float, start_s: float) -> None:
-    assert process.Patience.of(step_s) == process.Patience(start_s, step_s)
-
-
 def test_ingest_has_a_breakdown_and_no_crossed_bytes(run_own: RunOwn) -> None:
     slow = row(run_own(own_routes.Slow), "mine.slow")
     assert slow.dma.reason == "nothing crosses the link"

@@ -10,6 +10,7 @@ import pytest
 from frameworks import crossing_routes as crossing
 
 from pyxfer._ceiling import rows
+from pyxfer._ceiling.plans import Limits
 from pyxfer._document.machines import Remark
 from pyxfer._document.runs import Measurement
 from pyxfer._frameworks.base import Make
@@ -46,10 +47,7 @@ def work(engine: Engine) -> Work:
         task = Task(
             *("mine", "mine", "", ("mine.x",), (), "host", "copy"),
             sizes=(nbytes,),
-            precision=0.05,
-            budget_s=0.1,
-            seed=1,
-            trace=trace,
+            limits=Limits(0.05, 0.1, 1, trace),
         )
         bench = Bench(task, (route,), Choice(engine, "host", ""), find_device(engine, 0), None)
         sent: list[FromWorker] = []
@@ -57,7 +55,7 @@ def work(engine: Engine) -> Work:
 
         def send(message: FromWorker) -> None:
             sent.append(message)
-            if cancelled and isinstance(message, Doing) and message.phase == "tracing":
+            if cancelled and isinstance(message, Doing) and message.now.phase == "tracing":
                 bench.cancel()
 
         bench.run(send, marker, lambda: None)
@@ -202,7 +200,7 @@ def test_nothing_is_traced_before_everything_is_timed_and_sent(work: Work, monke
     assert timed.gbps is not None
     assert timed.dma.reason == "the run ended before it was traced"
     assert timed.trials == worked.row().trials
-    assert {each.phase for each in worked.sent[tracer:] if isinstance(each, Doing)} == {"tracing"}
+    assert {each.now.phase for each in worked.sent[tracer:] if isinstance(each, Doing)} == {"tracing"}
     assert 2 <= marked.count("traced") <= 3
     assert marked.index("traced") == len(marked) - marked.count("traced")
 
@@ -231,7 +229,7 @@ def test_nothing_is_traced_without_tracing(work: Work) -> None:
     worked = work(crossing.Stored, trace=False)
     assert [each.reason for each in worked.tracers] == ["tracing was left out"]
     assert worked.row().dma.reason == worked.row().breakdown.reason == "tracing was left out"
-    assert "tracing" not in {each.phase for each in worked.sent if isinstance(each, Doing)}
+    assert "tracing" not in {each.now.phase for each in worked.sent if isinstance(each, Doing)}
 
 
 def test_a_route_that_fails_when_it_is_traced_keeps_its_figures(work: Work) -> None:
