@@ -17,7 +17,7 @@ from pyxfer._baseline.check import find_baseline, make_baseline, this_machine
 from pyxfer._baseline.fingerprints import fingerprint_of, identity
 from pyxfer._baseline.inputs import sample_of
 from pyxfer._baseline.store import Store, open_store
-from pyxfer._document.machines import Fact, Link, LinkState, unknown
+from pyxfer._document.machines import Fact, LinkState, unknown
 from pyxfer._document.runs import Measurement, Run
 from pyxfer.errors import CudaUnavailableError, UsageError
 from pyxfer.native import choose
