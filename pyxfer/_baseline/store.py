@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select
 from pyxfer._baseline import store_rows, store_tables
 from pyxfer._baseline.changes import MAX_CORRELATION, MIN_HISTORY, Changes, find_changes
 from pyxfer._baseline.fingerprints import listed
-from pyxfer._baseline.store_database import Database, check_location, find_location, open_database
+from pyxfer._baseline.store_database import Database, find_location, open_database
 from pyxfer._baseline.store_rows import KeptReport, StoredReport
 from pyxfer._baseline.store_tables import (
     BASELINE_RUNS,
@@ -191,14 +191,6 @@ class Store(ShortRepr):
         with self._database.reading() as connection:
             return [KeptFleet(*row) for row in connection.execute(newest)][::-1]
 
-    def fleet(self, fleet_id: str) -> Fleet:
-        """The fleet with this id, as it was stored."""
-        with self._database.reading() as connection:
-            row = connection.execute(select(FLEETS.c.sha256, FLEETS.c.document).where(FLEETS.c.id == fleet_id)).first()
-        if row is None:
-            raise StoreError(f"The store {self.shown} has no fleet {fleet_id!r:.60}: see pyxfer fleet history.")
-        return store_tables.read_document(Fleet, f"The fleet {fleet_id} in the store", row.sha256, row.document)
-
     def fleet_history(self, host: str, limit: int = 30) -> list[HostPoint]:
         """A host in the newest fleets that have it, the oldest of them first."""
         with self._database.reading() as connection:
@@ -253,11 +245,6 @@ def open_store(url: str | os.PathLike[str] | None = None, *, create: bool = True
             false.
     """
     return Store(open_database(find_location(url), create=create))
-
-
-def check_store(url: str | os.PathLike[str] | None = None) -> None:
-    """Raise the error that `open_store` would raise, without leaving an empty store behind."""
-    check_location(find_location(url))
 
 
 def _stored_run(row: AnyRow) -> StoredRun:
