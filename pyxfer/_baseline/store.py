@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select
 from pyxfer._baseline import store_rows, store_tables
 from pyxfer._baseline.changes import MAX_CORRELATION, MIN_HISTORY, Changes, find_changes
 from pyxfer._baseline.fingerprints import listed
-from pyxfer._baseline.store_database import Database, find_location, open_database
+from pyxfer._baseline.store_database import Database, check_location, find_location, open_database
 from pyxfer._baseline.store_rows import KeptReport, StoredReport
 from pyxfer._baseline.store_tables import (
     BASELINE_RUNS,
@@ -245,6 +245,11 @@ def open_store(url: str | os.PathLike[str] | None = None, *, create: bool = True
             false.
     """
     return Store(open_database(find_location(url), create=create))
+
+
+def check_store(url: str | os.PathLike[str] | None = None) -> None:
+    """Raise the error that `open_store` would raise, without leaving an empty store behind."""
+    check_location(find_location(url))
 
 
 def _stored_run(row: AnyRow) -> StoredRun:

@@ -183,6 +183,15 @@ def _create_file(location: StoreLocation, path: Path) -> None:
         raise StoreError(f"The store {location.shown} cannot be created ({error.strerror}): {remedy}.") from error
 
 
+def check_location(location: StoreLocation) -> None:
+    """Raise the error that `open_database` would raise. A file that does not exist is not created."""
+    if location.path is None or location.path.exists():
+        open_database(location, create=True).close()
+    else:
+        _create_file(location, location.path)
+        location.path.unlink()
+
+
 def _missing(location: StoreLocation) -> StoreError:
     return StoreError(
         f"The store {location.shown} does not exist yet: save something first, e.g. with pyxfer baseline save, or "

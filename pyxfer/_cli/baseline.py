@@ -343,9 +343,13 @@ def save(
 
 def _before(machine: Fingerprint, name: str, store: str | None, *, add: bool) -> Baseline | None:
     from pyxfer._baseline.check import find_baseline
+    from pyxfer._baseline.store import check_store
 
-    with pyxfer.open_store(store, create=not add) as opened:
-        return find_baseline(opened, name, machine) if add else None
+    if not add:
+        check_store(store)
+        return None
+    with pyxfer.open_store(store, create=False) as opened:
+        return find_baseline(opened, name, machine)
 
 
 def _kept(baseline: Baseline, store: str | None, exports: Exports[Baseline]) -> KeptBaseline:

@@ -93,9 +93,9 @@ class _Saving:
     """Saves the document in the store. A store that cannot take it is refused before anything is measured."""
 
     def __init__(self, store: str | None, host: str, exports: Exports[HostReport]) -> None:
-        from pyxfer._baseline.store import open_store
+        from pyxfer._baseline.store import check_store
 
-        open_store(store).close()
+        check_store(store)
         self._exports = exports
         self._store = store
         self._host = host
