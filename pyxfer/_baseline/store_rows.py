@@ -142,7 +142,8 @@ def _numbers(connection: Connection) -> dict[str, int]:
 
 
 def read_run(run_id: str, sha256: str, packed: bytes) -> AnyRun:
-    return tables.read_document((Run, Links), f"The run {run_id} in the store", sha256, packed)
+    structs: tuple[type[AnyRun], ...] = (Run, Links)
+    return tables.read_document(structs, f"The run {run_id} in the store", sha256, packed)
 
 
 def digest_of(baseline: Baseline) -> str:
