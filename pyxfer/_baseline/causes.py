@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pyxfer._baseline.fingerprints import link_state
 from pyxfer._baseline.link_causes import at_gpus, between, patterns
 from pyxfer._document.baselines import AnyRun, Cause, CellComparison, Difference
 from pyxfer._document.links import Links
-from pyxfer._document.machines import GIGATRANSFERS, Fact, LinkState, Placement
+from pyxfer._document.machines import Fact, LinkState, Placement
 from pyxfer._document.runs import Run
 from pyxfer._machine.environment import is_untranslated
 from pyxfer._machine.link import RESEAT, describe
 from pyxfer._machine.nvml import IDLE
 from pyxfer._measure.link_runs import runs_of_all
-from pyxfer.units import format_gbps, format_percent, format_size
+from pyxfer.units import format_percent, format_size
 
 T = TypeVar("T")
+Read = Callable[[Run], str | None]
+"""The value of a run as text; None if it is not known."""
 
 LARGE_BYTES = 4 * 1024**2
 """From this size on the link's rate determines the time of a copy; below it, the fixed cost of a copy does."""
 LOCKED = ("pinned", "registered", "write-combined")
 _GIB = 1024**3
-_WIDTHS = (16, 8, 4, 2, 1)
-_MIN_SHARE = 0.8
-"""The share of its link's rate that a copy of page-locked memory reaches at least."""
 _GROUP = re.compile(r"\bgroup \d+, ")
 
 
@@ -90,7 +90,7 @@ def _named(case: Case, observed: tuple[Cause, ...], patterns: tuple[Cause, ...])
     """The observed causes and the patterns; without the former, new versions."""
     if observed:
         return (*observed, *patterns)
-    versions = tuple(_version_causes(case))
+    versions = tuple(_became_worse(case, _VERSIONS))
     return (*patterns, *versions) if versions else (*patterns, _unexplained(case))
 
 
@@ -118,10 +118,9 @@ def _host_causes(case: Case) -> Iterator[Cause]:
     yield from _remote_memory(case)
     yield from _other_users(case)
     yield from _throttling(case)
-    yield from _protection(case)
+    yield from _became_worse(case, _OF_DEVICE)
     if case.slow_cells(locked=False):
-        yield from _processor(case)
-        yield from _memory(case)
+        yield from _became_worse(case, _OF_PAGEABLE)
 
 
 def _remote_memory(case: Case) -> Iterator[Cause]:
@@ -173,80 +172,13 @@ def _throttling(case: Case) -> Iterator[Cause]:
         )
 
 
-def _protection(case: Case) -> Iterator[Cause]:
-    a, b = case.a, case.b
-    if b.device.confidential.value and a.device.confidential.value is False:
-        yield Cause(
-            "confidential",
-            "Confidential computing is on, and was off: every copy is encrypted and staged.",
-            "reported by the driver",
-            "switch it off if it is not needed",
-        )
-    if b.device.mig.value and a.device.mig.value is False:
-        yield Cause("mig", "The device is a MIG instance, and was the whole GPU.", "reported by the driver")
-    if b.environment.virtual_machine.value and a.environment.virtual_machine.value is None:
-        yield Cause(
-            "virtual-machine",
-            f"This is a virtual machine ({b.environment.virtual_machine.value}), which it was not before.",
-            "reported by the processor",
-        )
-
-
-def _processor(case: Case) -> Iterator[Cause]:
-    a, b = case.a.environment, case.b.environment
-    before, now = a.cpu_governor.value, b.cpu_governor.value
-    if before and now and before != now:
-        yield Cause(
-            "governor",
-            f"The CPU governor is {now}, and was {before}; the processors copy pageable memory.",
-            "scaling_governor of the usable processors",
-            f"cpupower frequency-set -g {before.partition(',')[0]}",
-        )
-    if b.cpus_usable < a.cpus_usable:
-        yield Cause(
-            "fewer-processors",
-            f"This process may use {b.cpus_usable} processors, and could use {a.cpus_usable} before; they copy "
-            "pageable memory.",
-            "the process's CPU affinity",
-            "check the limits of the container or the job",
-        )
-
-
-def _memory(case: Case) -> Iterator[Cause]:
-    a, b = case.a.environment, case.b.environment
-    before, now = a.transparent_huge_pages.value, b.transparent_huge_pages.value
-    if before and now and before != now:
-        yield Cause(
-            "huge-pages",
-            f"Transparent huge pages are {now}, and were {before}: smaller pages make pageable copies slower.",
-            "/sys/kernel/mm/transparent_hugepage/enabled",
-            f"echo {before} > /sys/kernel/mm/transparent_hugepage/enabled",
-        )
-    had, has = a.memory_bytes.value, b.memory_bytes.value
-    if had and has and _gib(has) < _gib(had):
-        yield Cause(
-            "memory-modules",
-            f"The host has {_gib(has)} GiB of memory, and had {_gib(had)}: a missing module also removes a channel.",
-            "the host's memory, or the container's limit",
-            "check the memory modules (dmidecode, edac-util) and the container's limit",
-        )
-
-
-def _gib(nbytes: int) -> int:
-    return round(nbytes / _GIB)
-
-
 # --- the link --------------------------------------------------------------------------------------------------------
 
 
 def _link_causes(case: Case) -> Iterator[Cause]:
-    trained = list(_trained_lower(case))
-    yield from trained
-    if not trained:
-        yield from _rate_of_lesser_link(case)
+    yield from _trained_lower(case)
     yield from _narrower_hop(case)
-    yield from _smaller_packets(case)
-    yield from _translation(case)
+    yield from _became_worse(case, _OF_LINK)
 
 
 def _trained_lower(case: Case) -> Iterator[Cause]:
@@ -276,41 +208,6 @@ def _idle_with_fewer_lanes(case: Case) -> LinkState | None:
     return LinkState(before.generation, now.width)
 
 
-def _rate_of_lesser_link(case: Case) -> Iterator[Cause]:
-    """If the link's state cannot be read: its copies fit under the peak of a lesser link, and did not before."""
-    full = link_state(case.a.link).value or case.a.link.system_most.value or case.a.link.device_most.value
-    if case.b.link.under_load.value is not None or full is None or case.b.link.kind != "pcie":
-        return
-    large = [
-        (row.cell.direction, row.a_gbps.value, row.b_gbps.value)
-        for row in case.slow_cells(locked=True)
-        if row.cell.direction in ("h2d", "d2h")
-        and row.cell.nbytes >= LARGE_BYTES
-        and row.a_gbps.value
-        and row.b_gbps.value
-    ]
-    for peak_gbps, states in _lesser_states(full):
-        if large and all(_MIN_SHARE * peak_gbps <= now <= peak_gbps < before for _, before, now in large):
-            figures = " and ".join(f"{format_gbps(now)} {direction}" for direction, _, now in large[:2])
-            yield Cause(
-                "link-lesser",
-                f"The link is as fast as one trained at {' or '.join(map(describe, states))}; it was {describe(full)}.",
-                f"{figures} is within what such a link carries ({format_gbps(peak_gbps)}), and was above it before; "
-                "the state under load could not be read",
-                RESEAT,
-            )
-            return
-
-
-def _lesser_states(full: LinkState) -> list[tuple[float, list[LinkState]]]:
-    states = [LinkState(g, w) for g in sorted(GIGATRANSFERS, reverse=True) for w in _WIDTHS]
-    lesser = [s for s in states if s.generation <= full.generation and s.width <= full.width and s != full]
-    by_rate: dict[float, list[LinkState]] = {}
-    for state in lesser:
-        by_rate.setdefault(state.gbps, []).append(state)
-    return sorted(by_rate.items(), reverse=True)
-
-
 def _narrower_hop(case: Case) -> Iterator[Cause]:
     before, now = case.a.link.narrowest_hop.value, case.b.link.narrowest_hop.value
     own = case.b.link.hops[0] if case.b.link.hops else None
@@ -326,47 +223,7 @@ def _narrower_hop(case: Case) -> Iterator[Cause]:
         )
 
 
-def _smaller_packets(case: Case) -> Iterator[Cause]:
-    a, b = case.a.link, case.b.link
-    payload_before, payload = a.max_payload_bytes.value, b.max_payload_bytes.value
-    if payload_before and payload and payload < payload_before:
-        yield Cause(
-            "payload",
-            f"Packets carry at most {payload} bytes, and carried {payload_before}: headers take more of the link.",
-            "MaxPayload in the device's configuration space",
-            f"set MaxPayload to {payload_before} in the firmware, or start the kernel with pci=pcie_bus_perf",
-        )
-    request_before, request = a.max_read_request_bytes.value, b.max_read_request_bytes.value
-    if request_before and request and request < request_before:
-        yield Cause(
-            "read-request",
-            f"The device requests at most {request} bytes at once, and requested {request_before}: copies to it wait "
-            "more often.",
-            "MaxReadRequest in the device's configuration space",
-            f"set MaxReadRequest to {request_before} in the firmware",
-        )
-    if a.relaxed_ordering.value and b.relaxed_ordering.value is False:
-        yield Cause(
-            "relaxed-ordering",
-            "Relaxed ordering has been switched off.",
-            "the device's configuration space",
-            "enable PCIe relaxed ordering in the firmware",
-        )
-
-
-def _translation(case: Case) -> Iterator[Cause]:
-    before, now = iommu_kind(case.a), iommu_kind(case.b)
-    if before is None or now is None or before == now or is_untranslated(now):
-        return
-    yield Cause(
-        "iommu",
-        f"The IOMMU setting is {now}, and was {before}. Translated addresses cost small copies the most.",
-        "the device's group in /sys and the kernel's command line",
-        "if nothing needs translation for this device, start the kernel with iommu=pt",
-    )
-
-
-# --- patterns and versions -------------------------------------------------------------------------------------------
+# --- patterns --------------------------------------------------------------------------------------------------------
 
 
 def _pattern_causes(case: Case) -> Iterator[Cause]:
@@ -399,22 +256,6 @@ def _pattern_causes(case: Case) -> Iterator[Cause]:
             if case.has_link
             else "check power saving (C-states, the CPU governor)",
         )
-
-
-def _version_causes(case: Case) -> Iterator[Cause]:
-    a, b = case.a.environment, case.b.environment
-    for code, name, before, now in (
-        ("driver", "driver", a.driver.value, b.driver.value),
-        ("kernel", "kernel", a.kernel, b.kernel),
-        ("pyxfer", "pyxfer", a.pyxfer, b.pyxfer),
-    ):
-        if before and now and before != now:
-            yield Cause(
-                code,
-                f"The {name} changed from {before} to {now}, which may or may not be the cause.",
-                "the environments of both sides; there is no other evidence",
-                f"measure with {name} {before} again to find out",
-            )
 
 
 # --- differences -----------------------------------------------------------------------------------------------------
@@ -461,12 +302,12 @@ def throttle_reasons(run: Run) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reason for each in environments for reason in each.throttle_reasons.value or ()))
 
 
-def _values(runs: Sequence[Run], read: Callable[[Run], str | None]) -> tuple[str, ...]:
+def _values(runs: Sequence[Run], read: Read) -> tuple[str, ...]:
     values = [read(run) for run in runs]
     return () if None in values else tuple(sorted({value for value in values if value is not None}))
 
 
-def _fact(read: Callable[[Run], Fact[T]], to_text: Callable[[T], str] = str) -> Callable[[Run], str | None]:
+def _fact(read: Callable[[Run], Fact[T]], to_text: Callable[[T], str] = str) -> Read:
     def value(run: Run) -> str | None:
         found = read(run).value
         return None if found is None else to_text(found)
@@ -490,7 +331,7 @@ def _throttled(run: Run) -> str | None:
 
 
 # What is compared, whether it may cost bandwidth, and its value in a run.
-_COMPARED: tuple[tuple[str, bool, Callable[[Run], str | None]], ...] = (
+_COMPARED: tuple[tuple[str, bool, Read], ...] = (
     ("host", False, lambda run: run.environment.host),
     ("GPU", False, _fact(lambda run: run.device.uuid)),
     ("device", True, lambda run: run.device.name),
@@ -510,7 +351,7 @@ _COMPARED: tuple[tuple[str, bool, Callable[[Run], str | None]], ...] = (
     ("CPU governor", True, _fact(lambda run: run.environment.cpu_governor)),
     ("CPU", True, _fact(lambda run: run.environment.cpu_model)),
     ("processors usable", True, lambda run: str(run.environment.cpus_usable)),
-    ("memory, GiB", True, _fact(lambda run: run.environment.memory_bytes, lambda size: str(_gib(size)))),
+    ("memory, GiB", True, _fact(lambda run: run.environment.memory_bytes, lambda size: str(round(size / _GIB)))),
     ("clocks held back", True, _throttled),
     ("performance state", False, _fact(lambda run: run.environment.performance_state)),
     (
@@ -533,4 +374,121 @@ _COMPARED: tuple[tuple[str, bool, Callable[[Run], str | None]], ...] = (
     ("Python", False, lambda run: run.environment.python),
     ("requested precision", False, lambda run: f"{run.parameters.precision * 100:g} %"),
     ("budget, s", False, lambda run: f"{run.parameters.budget_s:g}"),
+)
+_READS = {what: read for what, _, read in _COMPARED}
+
+
+# --- values that have become worse -----------------------------------------------------------------------------------
+
+
+class Worse(NamedTuple):
+    """A compared value that is a likely cause if it has become worse. `fix` may have the value `before`."""
+
+    code: str
+    what: str
+    is_worse: Callable[[str, str], bool]
+    text: str
+    fix: str | None = None
+
+
+def _became_worse(case: Case, table: Iterable[Worse]) -> Iterator[Cause]:
+    for code, what, is_worse, text, fix in table:
+        before, now = (_READS[what](run) for run in (case.a, case.b))
+        if before is not None and now is not None and is_worse(before, now):
+            yield Cause(code, text, f"{what}: {before} before, and {now} now", fix and fix.format(before=before))
+
+
+def _is_less(before: str, now: str) -> bool:
+    return int(now) < int(before)
+
+
+def _is_on(before: str, now: str) -> bool:
+    return (before, now) == ("no", "yes")
+
+
+_OF_LINK = (
+    Worse(
+        "payload",
+        "payload, bytes",
+        _is_less,
+        "Packets carry fewer bytes than before: headers take more of the link.",
+        "set MaxPayload to {before} in the firmware, or start the kernel with pci=pcie_bus_perf",
+    ),
+    Worse(
+        "read-request",
+        "read request, bytes",
+        _is_less,
+        "The device requests fewer bytes at once than before: copies to it wait more often.",
+        "set MaxReadRequest to {before} in the firmware",
+    ),
+    Worse(
+        "relaxed-ordering",
+        "relaxed ordering",
+        lambda before, now: (before, now) == ("yes", "no"),
+        "Relaxed ordering has been switched off.",
+        "enable PCIe relaxed ordering in the firmware",
+    ),
+    Worse(
+        "iommu",
+        "IOMMU",
+        lambda before, now: before != now and not is_untranslated(now),
+        "The IOMMU translates addresses in another way than before, which costs small copies the most.",
+        "if nothing needs translation for this device, start the kernel with iommu=pt",
+    ),
+)
+_OF_DEVICE = (
+    Worse(
+        "confidential",
+        "confidential computing",
+        _is_on,
+        "Confidential computing is on, and was off: every copy is encrypted and staged.",
+        "switch it off if it is not needed",
+    ),
+    Worse("mig", "MIG", _is_on, "The device is a MIG instance, and was the whole GPU."),
+    Worse(
+        "virtual-machine",
+        "virtual machine",
+        lambda before, now: before == "none" != now,
+        "This is a virtual machine, which it was not before.",
+    ),
+)
+_OF_PAGEABLE = (
+    Worse(
+        "governor",
+        "CPU governor",
+        operator.ne,
+        "The CPU governor has changed; the processors copy pageable memory.",
+        "cpupower frequency-set -g {before}",
+    ),
+    Worse(
+        "fewer-processors",
+        "processors usable",
+        _is_less,
+        "This process may use fewer processors than before; they copy pageable memory.",
+        "check the limits of the container or the job",
+    ),
+    Worse(
+        "huge-pages",
+        "transparent huge pages",
+        operator.ne,
+        "The setting of transparent huge pages has changed: smaller pages make pageable copies slower.",
+        "echo {before} > /sys/kernel/mm/transparent_hugepage/enabled",
+    ),
+    Worse(
+        "memory-modules",
+        "memory, GiB",
+        _is_less,
+        "The host has less memory than before: a missing module also removes a channel.",
+        "check the memory modules (dmidecode, edac-util) and the container's limit",
+    ),
+)
+_VERSIONS = tuple(
+    Worse(
+        of,
+        of,
+        operator.ne,
+        f"The {of} has changed, which may or may not be the cause.",
+        f"measure with {of} {{before}} again to find out",
+    )
+    for of in ("driver", "kernel", "pyxfer")
 )

@@ -22,7 +22,7 @@ from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
 from pyxfer.errors import CudaUnavailableError, MeasurementError, UsageError
 from pyxfer.native import HOST, Choice, choose, is_host_name
-from pyxfer.units import format_percent, parse_moment
+from pyxfer.units import format_percent
 
 MIN_PROCESSES = 3
 DEFAULT_PROCESSES = 5
@@ -159,7 +159,7 @@ def check(
         of_baseline = ((row.verdict, row.confirmed) for row in found.cells if row.a_processes)
         if plan.is_last or is_settled(of_baseline, count):
             break
-    remarks = (*found.remarks, *_least_loss_remarks(found), *_clock_remarks(baseline, runs[0]))
+    remarks = (*found.remarks, *_least_loss_remarks(found))
     return Checked(msgspec.structs.replace(found, remarks=remarks), tuple(runs), interrupted)
 
 
@@ -171,7 +171,7 @@ def baseline_sample(baseline: Baseline) -> Sample:
             f"The baseline {baseline.name!r} is of {processes}, too few to estimate how much processes differ: save "
             f"one of {MIN_PROCESSES} or more (pyxfer baseline save), or compare the files with pyxfer compare."
         )
-    sample = Sample(f"baseline {baseline.name!r}", baseline.processes)
+    sample = Sample.of(baseline)
     sample.check()
     return sample
 
@@ -206,16 +206,6 @@ def _with_cells(kept: Set[Cell], run: AnyRun) -> AnyRun:
     known = tuple(measurement for measurement in run.measurements if cell_of(measurement) in kept)
     # Curves and the costs of page-locking are of all rows.
     return msgspec.structs.replace(run, measurements=known, curves=(), locking=())
-
-
-def _clock_remarks(baseline: Baseline, run: AnyRun) -> list[Remark]:
-    """No verdict depends on the clock, but a baseline that seems to be from the future needs an explanation."""
-    made, taken = (parse_moment(text) for text in (baseline.made_at, run.environment.taken_at))
-    if made <= taken:
-        return []
-    made_text, taken_text = baseline.made_at[:19], run.environment.taken_at[:19]
-    text = f"The baseline was made at {made_text}, and this run at {taken_text}: the clock has gone back."
-    return [Remark("clock", text, "see the host's time service, such as chronyc tracking")]
 
 
 def _least_loss_remarks(comparison: Comparison) -> list[Remark]:

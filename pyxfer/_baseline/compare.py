@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -160,7 +160,7 @@ def _missing(
     cell: Cell, a: samples.Sample, b: samples.Sample, of_a: dict[Cell, samples.Series], of_b: dict[Cell, samples.Series]
 ) -> CellComparison:
     why = "; ".join(
-        _why_missing(name, side.get(cell))
+        f"{name} has no time of it ({side[cell].missing})" if cell in side else f"{name} did not measure it"
         for name, side in ((a.name, of_a), (b.name, of_b))
         if cell not in side or side[cell].n == 0
     )
@@ -176,30 +176,20 @@ def _not_compared(cell: Cell, a: samples.Series | None, b: samples.Series | None
         ratio=nothing,
         low=nothing,
         high=nothing,
-        a_gbps=_gbps(a),
-        b_gbps=_gbps(b),
+        a_gbps=_known(a, lambda series: series.gbps),
+        b_gbps=_known(b, lambda series: series.gbps),
         a_processes=a.n if a else 0,
         b_processes=b.n if b else 0,
-        a_s=_seconds(a),
-        b_s=_seconds(b),
+        a_s=_known(a, lambda series: math.exp(series.mean_log)),
+        b_s=_known(b, lambda series: math.exp(series.mean_log)),
         why=why,
     )
 
 
-def _why_missing(name: str, series: samples.Series | None) -> str:
-    return f"{name} did not measure it" if series is None else f"{name} has no time of it ({series.missing})"
-
-
-def _seconds(series: samples.Series | None) -> Fact[float]:
+def _known(series: samples.Series | None, read: Callable[[samples.Series], float]) -> Fact[float]:
     if series is None:
         return unknown("it was not measured")
-    return Fact(math.exp(series.mean_log)) if series.n else unknown(series.missing)
-
-
-def _gbps(series: samples.Series | None) -> Fact[float]:
-    if series is None:
-        return unknown("it was not measured")
-    return unknown(series.missing) if series.gbps is None else Fact(series.gbps)
+    return Fact(read(series)) if series.n else unknown(series.missing)
 
 
 def _overall(pairs: dict[Cell, judge.Pair]) -> tuple[float, float, float]:

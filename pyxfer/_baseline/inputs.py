@@ -57,7 +57,7 @@ def sample_of(side: Comparable, name: str, store_url: str | None = None) -> Samp
     if isinstance(side, (Run, Links)):
         return Sample(name, (side,))
     if isinstance(side, Baseline):
-        return _of_baseline(side)
+        return Sample.of(side)
     if isinstance(side, (str, os.PathLike)):
         return _named(os.fspath(side), store_url)
     runs = tuple(side) if isinstance(side, Iterable) else (side,)
@@ -76,7 +76,7 @@ def _named(text: str, store_url: str | None) -> Sample:
         if not named:
             return Sample(text, (store.run(text).run,))
         baseline_id = choose(store, text.removeprefix(NAMED)).id if text.startswith(NAMED) else text
-        return _of_baseline(store.baseline_of_id(baseline_id))
+        return Sample.of(store.baseline_of_id(baseline_id))
 
 
 def _of_file(path: str) -> Sample:
@@ -89,10 +89,6 @@ def _of_file(path: str) -> Sample:
         remedy = "pytest --xfer-compare compares sessions" if is_session else "name files that hold one of these"
         raise UsageError(f"{source} is {kind.phrase}, not a run, links or a baseline: {remedy}.")
     return Sample(os.path.basename(path), (codec.decode(kind.struct, data, source),))
-
-
-def _of_baseline(baseline: Baseline) -> Sample:
-    return Sample(f"baseline {baseline.name!r}", baseline.processes)
 
 
 def choose(store: Store, wanted: str, host: str | None = None) -> KeptBaseline:

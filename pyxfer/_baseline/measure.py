@@ -61,10 +61,6 @@ class Request:
     words: tuple[str, ...]
     budget_s: float
 
-    @property
-    def limit_s(self) -> float:
-        return 3 * self.budget_s + STARTING_S
-
 
 def run_request(
     devices: Sequence[str],
@@ -162,7 +158,7 @@ class Processes:
     """Measuring processes, one after the other; the next one loads its modules meanwhile."""
 
     def __init__(self) -> None:
-        self._ready: Ready | None = None
+        self._ready: Ready | None = Ready()
 
     def __enter__(self) -> Processes:
         return self
@@ -171,15 +167,11 @@ class Processes:
         if self._ready is not None:
             self._ready.close()
 
-    def prepare(self) -> None:
-        self._ready = self._ready or Ready()
-
     def take(self, *, more: bool) -> Ready:
-        self.prepare()
-        taken, self._ready = self._ready, None
+        taken, self._ready = self._ready or Ready(), None
         if more:
-            self.prepare()
-        return cast("Ready", taken)
+            self._ready = Ready()
+        return taken
 
 
 def measure_process(request: Request, on_wait: OnWait = lambda waited_s: None, ready: Ready | None = None) -> AnyRun:
@@ -187,7 +179,7 @@ def measure_process(request: Request, on_wait: OnWait = lambda waited_s: None, r
         path = Path(folder) / "run.json"
         try:
             chosen.begin([*request.words, f"--export-json={path}"])
-            _wait(chosen.process, request.limit_s, on_wait)
+            _wait(chosen.process, 3 * request.budget_s + STARTING_S, on_wait)
         except KeyboardInterrupt:
             return _interrupted(chosen.process, path)
         finally:

@@ -15,7 +15,7 @@ import numpy as np
 
 from pyxfer._baseline.figures import Figure, figures_of
 from pyxfer._baseline.fingerprints import devices_of, devices_text, fingerprint_of, identity, listed
-from pyxfer._document.baselines import AnyRun
+from pyxfer._document.baselines import AnyRun, Baseline
 from pyxfer._document.cells import Cell
 from pyxfer._document.links import Links
 from pyxfer._document.machines import Remark
@@ -54,8 +54,8 @@ class Series:
         return tuple(math.log(median_s) for median_s in self.medians_s)
 
     @property
-    def gbps(self) -> float | None:
-        return self.moved_bytes / math.exp(self.mean_log) / 1e9 if self.n else None
+    def gbps(self) -> float:
+        return self.moved_bytes / math.exp(self.mean_log) / 1e9
 
     @cached_property
     def steps(self) -> tuple[float, ...]:
@@ -261,7 +261,6 @@ _SHOWN_CELLS = 4
 _KINDS = {
     "pcie": "PCI Express",
     "c2c": "NVLink-C2C",
-    "nvlink": "NVLink",
     "none": "no link",
     "unknown": "an unknown link",
 }
@@ -273,6 +272,10 @@ class Sample:
 
     name: str
     runs: tuple[AnyRun, ...]
+
+    @classmethod
+    def of(cls, baseline: Baseline) -> Sample:
+        return cls(f"baseline {baseline.name!r}", baseline.processes)
 
     @property
     def first(self) -> AnyRun:
@@ -375,7 +378,7 @@ def no_common_cell_text(a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: di
 
 
 def _cells(series: dict[Cell, Series]) -> str:
-    return listed([cell.full_text for cell in series], _SHOWN_CELLS) or "none"
+    return listed([cell.text for cell in series], _SHOWN_CELLS) or "none"
 
 
 def same_run(a: Sample, b: Sample) -> bool:

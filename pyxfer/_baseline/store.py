@@ -191,14 +191,6 @@ class Store(ShortRepr):
         with self._database.reading() as connection:
             return [KeptFleet(*row) for row in connection.execute(newest)][::-1]
 
-    def fleet(self, fleet_id: str) -> Fleet:
-        """The fleet with this id, as it was stored."""
-        with self._database.reading() as connection:
-            row = connection.execute(select(FLEETS.c.sha256, FLEETS.c.document).where(FLEETS.c.id == fleet_id)).first()
-        if row is None:
-            raise StoreError(f"The store {self.shown} has no fleet {fleet_id!r:.60}: see pyxfer fleet history.")
-        return store_tables.read_document(Fleet, f"The fleet {fleet_id} in the store", row.sha256, row.document)
-
     def fleet_history(self, host: str, limit: int = 30) -> list[HostPoint]:
         """A host in the newest fleets that have it, the oldest of them first."""
         with self._database.reading() as connection:

@@ -16,7 +16,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 from pyxfer._baseline import store_tables as tables
 from pyxfer._baseline.figures import Figure, figures_of
 from pyxfer._baseline.fingerprints import fingerprint_of, identity
-from pyxfer._document import codec
 from pyxfer._document.baselines import AnyRun, Baseline
 from pyxfer._document.cells import Cell
 from pyxfer._document.codec import to_bare_json, to_sealed_json
@@ -143,10 +142,8 @@ def _numbers(connection: Connection) -> dict[str, int]:
 
 
 def read_run(run_id: str, sha256: str, packed: bytes) -> AnyRun:
-    what = f"The run {run_id} in the store"
-    data = tables.unpack(what, sha256, packed)
-    kind: type[AnyRun] = Links if codec.kind_of(data) is codec.LINKS else Run
-    return tables.decode_stored(kind, data, what)
+    structs: tuple[type[AnyRun], ...] = (Run, Links)
+    return tables.read_document(structs, f"The run {run_id} in the store", sha256, packed)
 
 
 def digest_of(baseline: Baseline) -> str:
@@ -187,7 +184,7 @@ def new_fleet(fleet: Fleet) -> tuple[tables.Row, list[tables.Row]]:
         "slow": counts["slow"],
         "suspect": counts["suspect"],
         "not_judged": counts["not judged"],
-        **tables.pack(to_sealed_json(fleet)),
+        "sha256": tables.sha256_of(to_sealed_json(fleet)),
     }
     return row, [{"place": place, **_host_row(fleet, host)} for place, host in enumerate(fleet.hosts)]
 
@@ -284,7 +281,7 @@ def read_reports(connection: Connection, ids: Sequence[str]) -> Iterator[StoredR
     for row in connection.execute(rows.where(tables.HOST_REPORTS.c.id.in_(ids))):
         what = f"The document {row.id} in the store"
         try:
-            report = tables.read_document(HostReport, what, row.sha256, row.document, MAX_HOST_BYTES)
+            report = tables.read_document((HostReport,), what, row.sha256, row.document, MAX_HOST_BYTES)
             yield StoredReport(row.id, row.host, report, None)
         except StoreError as error:
             yield StoredReport(row.id, row.host, None, str(error))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from pyxfer._document.codec import decode
+from pyxfer._document.codec import decode, kind_of
 from pyxfer.errors import DocumentError, StoreError, UsageError
 from pyxfer.units import parse_moment
 
@@ -110,7 +110,6 @@ FLEETS = _table(
     *_required(sa.Text, "judged_at"),
     *_required(sa.Double, "judged_s"),
     *_required(sa.Integer, "hosts", "slow", "suspect", "not_judged"),
-    *_required(sa.LargeBinary, "document"),
 )
 
 FLEET_HOSTS = sa.Table(
@@ -167,8 +166,11 @@ def sha256_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def unpack(what: str, sha256: str, packed: bytes | None, most_bytes: int = 0) -> bytes:
-    """The document of a row. `packed` is None for one that was too large to read; 0 is no limit."""
+def read_document(structs: tuple[type[T], ...], what: str, sha256: str, packed: bytes | None, most_bytes: int = 0) -> T:
+    """The document of a row, which was recomputed when it came into the store, and has not changed since.
+
+    `packed` is None for one that was too large to read; 0 is no limit.
+    """
     try:
         limit = most_bytes + 1 if most_bytes else 0
         data = None if packed is None else zlib.decompressobj().decompress(packed, limit)
@@ -181,17 +183,9 @@ def unpack(what: str, sha256: str, packed: bytes | None, most_bytes: int = 0) ->
             f"{what} is damaged, because it has changed since it was stored: check the disk, and restore this one "
             "from a backup; the others can be read."
         )
-    return data
-
-
-def read_document(struct: type[T], what: str, sha256: str, packed: bytes | None, most_bytes: int = 0) -> T:
-    return decode_stored(struct, unpack(what, sha256, packed, most_bytes), what)
-
-
-def decode_stored(struct: type[T], data: bytes, what: str) -> T:
-    """A document, which was recomputed when it came into the store, and has not changed since."""
+    struct = kind_of(data).struct
     try:
-        return decode(struct, data, what, recomputed=False)
+        return decode(struct if struct in structs else structs[0], data, what, recomputed=False)
     except DocumentError as error:
         raise StoreError(str(error)) from error
 

@@ -324,7 +324,6 @@ def save(
         else measure_request.asked_of_device(direction, memory, mode, size, budget)
     )
     with Started() as started:
-        started.prepare()
         machine, devices = this_machine(device, links=links)
         before = _before(machine, name, store, add=add)
         request = request_again(devices, before.processes[0]) if before else asked(devices)
@@ -406,7 +405,6 @@ def check(
     name = name or (LINKS_NAME if links else DEFAULT_NAME)
     measure_request.check_options(context, links=links, require_gpu=require_gpu)
     with pyxfer.open_store(store, create=False) as opened, Started() as started:
-        started.prepare()
         machine, devices = this_machine(device, links=links)
         baseline = find_baseline(opened, name, machine)
         request = request_again(devices, baseline_sample(baseline).first)  # raises if the baseline has no runs

@@ -69,13 +69,6 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
     @property
     def text(self) -> str:
         """The text, which `parse_cell` reads. A mode that `--mode auto` selects is left out."""
-        return self._text(has_mode=not self.is_automatic)
-
-    @property
-    def full_text(self) -> str:
-        return self._text(has_mode=True)
-
-    def _text(self, *, has_mode: bool) -> str:
         size = [_size_text(self.nbytes) if self.batch is None else str(self.batch)]
         fresh = ["fresh"] if self.variant == "fresh" else []
         if self.group == "route":
@@ -83,7 +76,7 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
         if self.group == "raw":
             way = f"{self.direction}/{self.side}" if self.direction == "both" else self.direction
             gpus = [_end_text(end) for end in (self.source, self.destination) if end not in ((), (HOST_END,))]
-            return ":".join([way, *gpus, self.memory, *([self.mode] if has_mode else []), *size, *fresh])
+            return ":".join([way, *gpus, self.memory, *([] if self.is_automatic else [self.mode]), *size, *fresh])
         head = ".".join(filter(None, (LINKS, self.group, self.case, self.engine)))
         ends = "-".join(_end_text(end, self.node) for end in (self.source, self.destination) if end)
         return ":".join([head, ends, *size])
@@ -276,7 +269,7 @@ _EXAMPLE = (
 _MAX_LENGTH = 300
 _NUMBER = re.compile(r"[.0-9]")
 _BATCH = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
-_END = re.compile(r"(host|all|gpu|node)([0-9]{0,6})", re.ASCII)
+_END = re.compile(r"(host|all)|(gpu|node)([0-9]{1,6})", re.ASCII)
 
 
 def _part(name: str, words: str) -> str:
@@ -329,25 +322,19 @@ def _links_pattern(head: list[str], rest: list[str], text: str) -> CellPattern:
 
 def _ends(text: str) -> dict[str, Any] | None:
     source, dash, destination = text.partition("-")
-    found = [_end(part) for part in ((source, destination) if dash else (source,))]
-    if any(end is None for end in found):
+    parts = [
+        [_END.fullmatch(word) for word in part.split("+")] for part in ((source, destination) if dash else (source,))
+    ]
+    words = [word for part in parts for word in part if word is not None]
+    if len(words) < sum(map(len, parts)):
         return None
-    numbers = [number for end, number in filter(None, found)]
-    ends = [end for end, _ in filter(None, found)]
-    node = next((number for number in numbers if number is not None), None)
-    return {"source": ends[0], "destination": ends[1] if dash else (), "node": node}
+    ends = [tuple(_end_number(word) for word in part if word is not None) for part in parts]
+    node = next((int(word[3]) for word in words if word[2] == "node"), None)
+    return {"source": ends[0], "destination": ends[1] if len(ends) > 1 else (), "node": node}
 
 
-def _end(text: str) -> tuple[Ends, int | None] | None:
-    numbers, node = [], None
-    for part in text.split("+"):
-        found = _END.fullmatch(part)
-        if found is None or bool(found[2]) != (found[1] in ("gpu", "node")):
-            return None
-        if found[1] == "node":
-            node = int(found[2])
-        numbers.append({"host": HOST_END, "node": HOST_END, "all": ALL_GPUS}.get(found[1], int(found[2] or 0)))
-    return tuple(numbers), node
+def _end_number(word: re.Match[str]) -> int:
+    return int(word[3]) if word[2] == "gpu" else ALL_GPUS if word[1] == "all" else HOST_END
 
 
 def _raw_pattern(fields: dict[str, Any], rest: str, text: str) -> CellPattern:

@@ -306,16 +306,13 @@ WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 
 def link_problems(link: Link) -> Problems:
     """A link has states of PCI Express, and is not above what its device and its slot can do."""
-    limits = (link.device_most.value, link.system_most.value)
-    states: dict[str, tuple[LinkState | None, tuple[LinkState | None, ...]]] = {
-        "now": (link.now.value, limits),
-        "under_load": (link.under_load.value, limits),
-        "device_most": (limits[0], ()),
-        "system_most": (limits[1], ()),
-    }
-    for name, (state, most) in states.items():
-        if state is not None and (state.generation not in GIGATRANSFERS or state.width not in WIDTHS):
+    limits = [most for most in (link.device_most.value, link.system_most.value) if most is not None]
+    for name in ("now", "under_load", "device_most", "system_most"):
+        state: LinkState | None = getattr(link, name).value
+        if state is None:
+            continue
+        if state.generation not in GIGATRANSFERS or state.width not in WIDTHS:
             yield name, f"is generation {state.generation} with {state.width} lanes"
-        for limit in filter(None, most):
-            if state is not None and (state.generation > limit.generation or state.width > limit.width):
-                yield name, "is more than the link can do"
+        exceeds = any(state.generation > most.generation or state.width > most.width for most in limits)
+        if name in ("now", "under_load") and exceeds:
+            yield name, "is more than the link can do"

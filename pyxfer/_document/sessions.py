@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from pyxfer._document import machines
 from pyxfer._document.checks import Problems, of_each, within
 from pyxfer._document.printing import HasTable
-from pyxfer._document.runs import Ending, Measurement, Parameters, Run
+from pyxfer._document.runs import Measurement, Parameters, Run
 
 XFER_SCHEMA_VERSION = 1
 
@@ -83,7 +83,7 @@ class Measured(msgspec.Struct, frozen=True):
     result: Tested
 
 
-_NOT_TAKEN = "a test runs where pytest runs it"
+_NOT_TAKEN: tuple[Any, ...] = (machines.unknown("a test runs where pytest runs it"),) * 4
 
 
 def runs_of(session: XferSession) -> tuple[Run, ...]:
@@ -94,21 +94,15 @@ def runs_of(session: XferSession) -> tuple[Run, ...]:
 def _run(session: XferSession, number: int) -> Run:
     place = session.places[number]
     results = [result for result in session.tests if result.place == number]
-    ended: Ending = session.ended
     return Run(
         kind="measure",
-        ended=ended,
+        ended=session.ended,
         runtime=place.runtime,
         runtime_reason=place.runtime_reason,
         parameters=_parameters(str(place.device.index), results),
         device=place.device,
         link=place.link,
-        placement=machines.Placement(
-            machines.unknown(_NOT_TAKEN),
-            machines.unknown(_NOT_TAKEN),
-            machines.unknown(_NOT_TAKEN),
-            machines.unknown(_NOT_TAKEN),
-        ),
+        placement=machines.Placement(*_NOT_TAKEN),
         environment=place.environment,
         measurements=tuple(result.measurement for result in results),
     )

@@ -87,10 +87,7 @@ _NO_PATH = "the kernel shows no PCI path to this device"
 # Grace connects its GPUs chip to chip. The name shows it if NVML does not.
 _C2C_NAME = re.compile(r"\bG[HB]\d{2,3}\b")
 
-_WHY_NO_PEAK = {
-    "c2c": "host and device are joined chip to chip (NVLink-C2C), so no PCIe peak applies",
-    "nvlink": "host and device are joined by NVLink, so no PCIe peak applies",
-}
+_NO_PCIE_PEAK = "host and device are joined chip to chip (NVLink-C2C), so no PCIe peak applies"
 
 
 def link(device: int | str = 0) -> Link:
@@ -163,8 +160,7 @@ def derived_link(link: Link) -> Link:
 
 
 def _with_peaks(link: Link) -> Link:
-    why_not = _WHY_NO_PEAK.get(link.kind)
-    state: Fact[LinkState] = bottleneck(link) if why_not is None else Fact(reason=why_not)
+    state: Fact[LinkState] = Fact(reason=_NO_PCIE_PEAK) if link.kind == "c2c" else bottleneck(link)
     return msgspec.structs.replace(
         link,
         narrowest_hop=narrowest_hop(link),
@@ -203,8 +199,6 @@ def _link_kind(nvml: Nvml, device: Device) -> LinkKind:
     c2c = management.is_c2c(nvml, device)
     if c2c.value or (c2c.value is None and _C2C_NAME.search(device.name)):
         return "c2c"
-    if management.has_cpu_nvlink(nvml, device):
-        return "nvlink"
     return "unknown" if device.pci.value is None else "pcie"
 
 

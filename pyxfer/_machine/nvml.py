@@ -42,9 +42,7 @@ _THROTTLE_REASONS = {
 _SM_CLOCK, _MEMORY_CLOCK = 1, 2
 _SLOWEST_STATE = 15
 _VGPU_GUEST = 2
-_REMOTE_IS_CPU = 1
 _PROTECTED_PCIE = 1
-_NVLINKS = 18
 _NODE_WORDS = 16
 # NVML_VALUE_TYPE_*: which member of the union holds the answer.
 _MEMBERS = {1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal"}
@@ -228,15 +226,6 @@ def _is_protected_pcie(nvml: Nvml) -> bool:
 
 def is_c2c(nvml: Nvml, device: Device) -> Fact[bool]:
     return nvml.ask_whether(device, "nvmlDeviceGetC2cModeInfoV1", lambda info: bool(info.isC2cEnabled))
-
-
-def has_cpu_nvlink(nvml: Nvml, device: Device) -> bool:
-    """Whether an NVLink connects the device to a CPU, as on POWER9."""
-    handle = nvml.handle(device).value
-    if handle is None:
-        return False
-    ends = (nvml.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link) for link in range(_NVLINKS))
-    return any(end.value == _REMOTE_IS_CPU for end in ends)
 
 
 def memory_node(nvml: Nvml, device: Device) -> Fact[int]:

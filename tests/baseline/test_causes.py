@@ -133,13 +133,8 @@ def test_a_link_whose_earlier_state_is_unknown_is_compared_with_its_slot_and_dev
     [
         (HALF, {"link": trained(GEN4_X16)}, "link-slow", "PCIe 4.0 x16"),
         (HALF, {"link": idle_link(LinkState(1, 8))}, "link-narrow", "PCIe 5.0 x8"),
-        (HALF, {"link": UNREAD}, "link-lesser", "PCIe 5.0 x8 or PCIe 4.0 x16"),
-        (4.0, {"link": UNREAD}, "link-lesser", "at PCIe 5.0 x4 or PCIe 4.0 x8 or PCIe 3.0 x16; it was PCIe 5.0 x16"),
-        (7.3, {"link": UNREAD}, "link-lesser", "at PCIe 2.0 x16; it was"),
-        (115.0, {"link": UNREAD}, "link-lesser", "at PCIe 2.0 x1 or PCIe 1.0 x2; it was"),
-        (230.0, {"link": UNREAD}, "link-lesser", "at PCIe 1.0 x1; it was"),
         (3.0, {"link": make_link(hops=(make_link().hops[0], PORT), narrowest_hop=Fact(PORT))}, "hop-narrow", PORT.pci),
-        (1.07, {"link": make_link(max_payload_bytes=Fact(128))}, "payload", "128 bytes"),
+        (1.07, {"link": make_link(max_payload_bytes=Fact(128))}, "payload", "fewer bytes"),
         (1.3, {"placement": REMOTE}, "remote-node", "NUMA node 1"),
         (
             1.2,
@@ -163,8 +158,7 @@ def test_a_change_that_costs_bandwidth_is_the_first_cause(
     ("factor", "changed"),
     [
         (1.2, {"link": idle_link(LinkState(1, 16))}),
-        (1.3, {"link": UNREAD}),
-        (2.9, {"link": UNREAD}),
+        (HALF, {"link": UNREAD}),
         (HALF, {}),
         (1.2, {"environment": make_environment(throttle_reasons=Fact(("idle",)))}),
     ],
@@ -210,9 +204,10 @@ def of(field: str, value: Any) -> Run:
         ("mig", True, True, "unexplained"),
         ("mig", None, True, "unexplained"),
         ("mig", True, False, "unexplained"),
-        ("virtual_machine", None, "kvm", "virtual-machine"),
+        ("virtual_machine", "none", "kvm", "virtual-machine"),
         ("virtual_machine", "xen", "kvm", "unexplained"),
-        ("virtual_machine", "kvm", None, "unexplained"),
+        ("virtual_machine", None, "kvm", "unexplained"),
+        ("virtual_machine", "kvm", "none", "unexplained"),
         ("iommu", "no groups", "group 12, DMA", "iommu"),
         ("iommu", "group 12, DMA-FQ", "group 12, DMA", "iommu"),
         ("iommu", "group 12, DMA-FQ", "group 31, DMA-FQ", "unexplained"),
@@ -250,38 +245,6 @@ def test_clocks_that_were_held_back_after_the_run_are_a_cause() -> None:
     after = make_run(environment_after=make_environment(throttle_reasons=Fact(("thermal",))))
     assert codes(all_slow(1.2), after) == ["throttled"]
     assert codes(all_slow(1.2), after, after) == ["unexplained"]
-
-
-def test_a_rate_is_compared_with_the_most_that_the_slot_can_do() -> None:
-    why: Any = unknown("no NVML")
-    unread = {"now": why, "under_load": why, "device_most": why}
-    slot_alone, neither = make_link(**unread), make_link(**unread, system_most=unknown("no sysfs"))
-    assert codes(all_slow(HALF), make_run(link=slot_alone), make_run(link=slot_alone)) == ["link-lesser"]
-    assert codes(all_slow(HALF), make_run(link=neither), make_run(link=neither)) == ["unexplained"]
-    device_alone = make_link(now=why, under_load=why, system_most=why)
-    assert codes(all_slow(HALF), make_run(link=device_alone), make_run(link=device_alone)) == ["link-lesser"]
-    other = make_link(kind="c2c", now=why, under_load=why)
-    assert codes(all_slow(HALF), make_run(link=other), make_run(link=other)) == ["unexplained"]
-
-
-def test_a_rate_is_compared_with_the_earlier_state_of_the_link_first() -> None:
-    slower_slot = make_run(link=trained(GEN4_X16))
-    assert codes(all_slow(HALF), make_run(link=UNREAD), slower_slot) == ["unexplained"]
-
-
-def test_a_rate_is_that_of_large_copies_of_locked_memory_one_way() -> None:
-    def slower(measurement: Measurement) -> float:
-        large = measurement.nbytes >= 4 * MIB
-        return HALF if large and measurement.direction != "both" and measurement.memory == "pinned" else 1.2
-
-    sizes = (4 * MIB - 1, 4 * MIB, 256 * MIB)
-    found = causes(slower, make_run(link=UNREAD), directions=("h2d", "d2h", "both"), sizes=sizes, between=0, within=0)
-    assert found[0].code == "link-lesser"
-    assert found[0].evidence.startswith(
-        "25.81 GB/s h2d and 27.47 GB/s h2d is within what such a link carries (31.51 GB/s)"
-    )
-    found = causes(slower, make_run(link=UNREAD), sizes=sizes[:1])
-    assert "link-lesser" not in [cause.code for cause in found]
 
 
 @pytest.mark.parametrize(
@@ -339,27 +302,36 @@ def test_another_pyxfer_at_the_same_time_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "code", "text", "fix"),
+    ("changed", "code", "evidence", "fix"),
     [
-        ({"transparent_huge_pages": Fact("never")}, "huge-pages", "are never, and were madvise", "echo madvise >"),
-        ({"cpus_usable": 4}, "fewer-processors", "may use 4 processors, and could use 16", "container"),
+        (
+            {"transparent_huge_pages": Fact("never")},
+            "huge-pages",
+            "transparent huge pages: madvise before, and never now",
+            "echo madvise >",
+        ),
+        ({"cpus_usable": 4}, "fewer-processors", "processors usable: 16 before, and 4 now", "container"),
         (
             {"memory_bytes": Fact(round(1023.6 * 1024**3))},
             "memory-modules",
-            "has 1024 GiB of memory, and had 2048",
+            "memory, GiB: 2048 before, and 1024 now",
             "dmidecode",
         ),
-        ({"cpu_governor": Fact("powersave")}, "governor", "is powersave, and was performance", "-g performance"),
+        (
+            {"cpu_governor": Fact("powersave")},
+            "governor",
+            "CPU governor: performance before, and powersave now",
+            "-g performance",
+        ),
     ],
 )
 def test_causes_of_slow_pageable_memory_are_named_only_if_it_is_slow(
-    changed: dict[str, Any], code: str, text: str, fix: str
+    changed: dict[str, Any], code: str, evidence: str, fix: str
 ) -> None:
     known = {"cpu_governor": Fact("performance"), "memory_bytes": Fact(round(2047.7 * 1024**3))}
     before, after = environment(**known), environment(**{**known, **changed})
     cause = first(pageable(1.2), after, before)
-    assert cause.code == code
-    assert text in cause.text
+    assert (cause.code, cause.evidence) == (code, evidence)
     assert fix in (cause.fix or "")
     assert code not in codes(slow_pinned(1.2), after, before)
     assert code not in codes(pageable(1.2), after, after)

@@ -191,16 +191,6 @@ def test_an_interrupt_before_the_first_measurement_is_raised() -> None:
         check(baseline(), lambda: make_run(ended="interrupted", measurements=()))
 
 
-@pytest.mark.parametrize(
-    ("made_at", "codes"),
-    [(MADE_AT, []), ("2031-01-01T00:00:00+00:00", ["clock"]), ("2031-01-01T00:00:00.5Z", ["clock"])],
-)
-def test_a_baseline_from_the_future_gets_a_remark(made_at: str, codes: list[str]) -> None:
-    found = check(msgspec.structs.replace(baseline(), made_at=made_at), measuring(1.0))
-    remarks = [remark.code for remark in found.comparison.remarks if remark.code != "least-loss"]
-    assert (found.comparison.verdict, remarks) == ("SAME", codes)
-
-
 # --- refused baselines -----------------------------------------------------------------------------------------------
 
 

@@ -400,8 +400,8 @@ def test_sides_without_a_common_cell_are_refused_with_their_cells() -> None:
         Sample("B", make_processes(3, directions=("d2h",), sizes=SIZES[:1])),
     )
     assert "no cell in common" in text
-    assert "h2d:pinned:async:1MiB" in text
-    assert "d2h:pinned:async:1MiB" in text
+    assert "h2d:pinned:1MiB" in text
+    assert "d2h:pinned:1MiB" in text
     assert " more" not in text
 
 

@@ -168,7 +168,6 @@ def test_an_interrupt_before_the_first_measurement_is_raised(run_instead: Callab
 def test_a_process_waits_for_its_order_while_another_measures(run_instead: Callable[[str], None]) -> None:
     run_instead("import sys; sys.exit(3 if sys.stdin.readline() else 0)")
     with Processes() as started:
-        started.prepare()
         first = started.take(more=True)
         second = started.take(more=False)
         third = started.take(more=False)
@@ -180,10 +179,6 @@ def test_a_process_waits_for_its_order_while_another_measures(run_instead: Calla
         third.process.stdin.close()  # type: ignore[union-attr]
         assert third.process.wait(60) == 0, "it measured without a request"
         third.close()
-        started.prepare()
-        waiting = started.take(more=True)
-        waiting.close()
-    assert waiting.process.returncode is not None
 
 
 def test_a_process_that_is_not_needed_is_ended(run_instead: Callable[[str], None]) -> None:
@@ -191,7 +186,6 @@ def test_a_process_that_is_not_needed_is_ended(run_instead: Callable[[str], None
     with Processes() as started:
         measured = started.take(more=True)
         measured.close()
-        left = started.take(more=False)
-        started.prepare()
-        left.close()
-    assert left.process.returncode == -9
+        waiting = started._ready
+    assert waiting is not None
+    assert measured.process.returncode == waiting.process.returncode == -9

@@ -99,10 +99,6 @@ def test_the_text_of_a_cell_names_it(cell: Cell, text: str) -> None:
     assert parse_cell(text).matches(cell)
 
 
-def test_the_full_text_of_a_cell_has_its_mode() -> None:
-    assert PINNED.full_text == "h2d:pinned:async:256MiB"
-
-
 def test_a_mode_that_auto_selects_is_left_out() -> None:
     for way in copy_plans(("h2d", "d2h", "both"), get_args(Memory), ("auto",), fresh=True):
         side: Side = "sum" if way.direction == "both" else way.direction
@@ -113,15 +109,15 @@ def test_a_mode_that_auto_selects_is_left_out() -> None:
 @given(CELLS)
 def test_the_text_of_a_cell_matches_the_cell(cell: Cell) -> None:
     assert parse_cell(cell.text).matches(cell)
-    assert parse_cell(cell.full_text).matches(cell)
 
 
 @given(CELLS, st.data())
 def test_a_text_is_of_one_cell(cell: Cell, data: st.DataObject) -> None:
     other = data.draw(st.just(cell) | CELLS | changed(cell))
-    assert (cell.text == other.text) == (cell.full_text == other.full_text)
-    if cell.full_text != other.full_text and cell.variant == other.variant:
-        assert not parse_cell(cell.full_text).matches(other)
+    if cell.text == other.text:
+        assert cell.mode == other.mode
+    elif cell.variant == other.variant and not (cell.is_automatic and cell.mode != other.mode):
+        assert not parse_cell(cell.text).matches(other)
 
 
 def changed(cell: Cell) -> st.SearchStrategy[Cell]:

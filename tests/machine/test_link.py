@@ -201,13 +201,6 @@ def test_chip_to_chip_is_recognised_by_the_device_name_if_nvml_is_too_old(tmp_pa
     assert read_link(FakeEngine(), gpu(name=name), root=tmp_path, nvml=old).kind == kind
 
 
-def test_nvlink_to_the_cpu_has_no_pcie_peak(tmp_path: Path) -> None:
-    power = nvml_link((3, 16), nvmlDeviceGetNvLinkRemoteDeviceType=lambda _, link: 1 if link == 0 else 0)
-    link = read_link(FakeEngine(), gpu(), root=tmp_path, nvml=power)
-    assert link.kind == "nvlink"
-    assert "NVLink" in (link.raw_peak_gbps.reason or "")
-
-
 def test_state_under_load_is_read_from_sysfs_if_nvml_is_missing(tmp_path: Path) -> None:
     make_path(tmp_path, Port(GPU, now=(5, 16)))
     assert link_under_load(gpu(), root=tmp_path, nvml=without_nvml()).value == FULL

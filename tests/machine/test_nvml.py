@@ -201,12 +201,6 @@ def test_memory_node_is_known_if_nvml_names_one(words: list[int], node: int | No
     assert reason in (fact.reason or "")
 
 
-@pytest.mark.parametrize(("kind", "is_cpu"), [(0, False), (1, True), (2, False)])
-def test_nvlink_to_a_cpu_is_recognised(kind: int, is_cpu: bool) -> None:
-    library = nvml(nvmlDeviceGetNvLinkRemoteDeviceType={3: kind})
-    assert management.has_cpu_nvlink(library, gpu()) is is_cpu
-
-
 OTHER = "0000:5d:00.0"
 
 
