@@ -25,6 +25,7 @@ import links_beside_nvbandwidth as link_peers
 import links_map
 import msgspec
 import never_slower
+import never_slower_parts
 import peers
 import pictures
 import ring_pauses
@@ -132,6 +133,9 @@ def figures(results: Path) -> Figures:
             load_own(results / "upload_soak.json.gz", upload_soak.Soak, "upload_soak.py")
         ),
         "never-slower": lambda: never_slower_tables(results),
+        "never-slower-parts": lambda: never_slower_parts.markdown(
+            load_own(results / "call_parts.json.gz", never_slower_parts.CallParts, "never_slower_parts.py")
+        ),
         "first-upload-table": lambda: uploads.first_use(*first_use_of(results)),
         "pytest-page": lambda: session_page(XferSession.load(results / "pytest_example.json.gz")),
         "host-job": lambda: page_of(complete_job(results / "host_job.json.gz"), print_host_report),
