@@ -6,7 +6,7 @@ import ctypes
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any, NamedTuple
@@ -301,30 +301,16 @@ def prefetch(used: Used, peer: Any) -> Iterator[Timed]:
     batches = list(loops.images(loops.STORED * scale.images).reshape(loops.STORED, scale.images, 224, 224, 3))
     step = loops.step_of(peer, peer.on_device(batches[0]), scale.side, scale.step_s)
     nbytes = batches[0].nbytes
-    own = used.closed.enter_context(pyxfer.prefetch(itertools.cycle(batches), "torch", device=used.device))
-    ways: dict[str, Iterator[Any]] = {OWN: own, **peer.prefetches(batches)}
+    own: Any = pyxfer.prefetch(itertools.cycle(batches), "torch", device=used.device)
+    ways: dict[str, Any] = {OWN: own, **peer.prefetches(batches)}
     there = [peer.on_device(batches[0]) for _ in range(3)]
     places = [used.on_device(nbytes) for _ in there] if used.device == HOST else [y.data_ptr() for y in there]
     sources = itertools.cycle([batch.ctypes.data for batch in batches])
     turn = itertools.cycle(range(len(there)))
 
-    def steps(batches: Iterator[Any], *, waits: bool = False) -> Callable[[int], float]:
-        def seconds(count: int) -> float:
-            for _ in range(loops.AHEAD + loops.SETTLING_STEPS):
-                step(next(batches))
-            peer.synchronize()
-            waited, begun = 0.0, time.perf_counter()
-            for _ in range(count):
-                asked = time.perf_counter()
-                batch = next(batches)
-                waited += time.perf_counter() - asked
-                step(batch)
-            peer.synchronize()
-            return (waited if waits else time.perf_counter() - begun) / count
+    steps = partial(_steps, peer, step)
 
-        return seconds
-
-    def native() -> Iterator[Any]:
+    def native() -> Generator[Any, None, None]:
         """The next batch is copied by the ring's threads while the loop works on this one."""
 
         def start() -> tuple[int, Any]:
@@ -332,21 +318,48 @@ def prefetch(used: Used, peer: Any) -> Iterator[Timed]:
             return at, used.ring.start_upload(next(sources), 1, (nbytes,), (1,), places[at], None)
 
         at, ticket = start()
-        while True:
-            ticket.result(30.0)
-            arrived = at
-            at, ticket = start()
-            yield there[arrived]
+        try:
+            while True:
+                ticket.result(30.0)
+                arrived = at
+                at, ticket = start()
+                yield there[arrived]
+        finally:
+            ticket.result(30.0)  # its memory goes next
 
     def alone() -> None:
         used.ring.upload(next(sources), 1, (nbytes,), (1,), places[0], None, True)
 
+    alongside = native()
+    for found in (*ways.values(), alongside):
+        used.closed.callback(found.close)
     for name, found in ways.items():
         yield Timed(name, steps(found), round_s=loops.ROUND_S)
     yield Timed("wait for the batch", steps(own, waits=True), round_s=loops.ROUND_S)
     yield Timed("the step alone", steps(itertools.repeat(there[0])), round_s=loops.ROUND_S)
     yield Timed("the ring's copy alone", repeated(alone, peer.synchronize), round_s=loops.ROUND_S)
-    yield Timed("the ring's copies beside the steps", steps(native()), True, loops.ROUND_S)
+    yield Timed("the ring's copies beside the steps", steps(alongside), True, loops.ROUND_S)
+
+
+def _steps(
+    peer: Peer, step: Callable[[Any], object], batches: Iterator[Any], *, waits: bool = False
+) -> Callable[[int], float]:
+    """Seconds of a step or, if `waits`, those of it in which the loop waits for its batch."""
+
+    def seconds(count: int) -> float:
+        for _ in range(loops.AHEAD + loops.SETTLING_STEPS):
+            step(next(batches))
+        peer.synchronize()
+        waited, begun = 0.0, time.perf_counter()
+        for _ in range(count):
+            asked = time.perf_counter()
+            batch = next(batches)
+            waited += time.perf_counter() - asked
+            step(batch)
+        peer.synchronize()
+        return (waited if waits else time.perf_counter() - begun) / count
+
+    return seconds
 
 
 Prepare = Callable[[Used, Any], Iterator[Timed]]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import never_slower_calls as calls
 import never_slower_parts as parts
 import pytest
+import readme_figures
+import shared
 from never_slower_parts import CallParts, Column, Part
 from samples import make_device, make_environment
 
@@ -38,6 +41,11 @@ def test_the_page_has_a_table_for_each_kind_of_call_and_the_versions() -> None:
     text = parts.markdown(document(column("4 KiB"), other))
     assert text.startswith("torch 2.11: ")
     assert text.count("| --- |") == 2
+
+
+def test_the_table_is_made_of_the_document(tmp_path: Path) -> None:
+    shared.write_document(tmp_path / "call_parts.json.gz", document(column("4 KiB", copy=3e-6)))
+    assert "| copy * | 3.00 us |" in readme_figures.call_parts(tmp_path).replace("\\*", "*")
 
 
 def test_parts_take_turns_and_a_part_after_a_pause_is_repeated_as_often_as_the_pauses_fit() -> None:
