@@ -25,6 +25,7 @@ import links_beside_nvbandwidth as link_peers
 import links_map
 import msgspec
 import never_slower
+import never_slower_parts
 import peers
 import pictures
 import ring_pauses
@@ -132,6 +133,7 @@ def figures(results: Path) -> Figures:
             load_own(results / "upload_soak.json.gz", upload_soak.Soak, "upload_soak.py")
         ),
         "never-slower": lambda: never_slower_tables(results),
+        "never-slower-parts": lambda: call_parts(results),
         "first-upload-table": lambda: uploads.first_use(*first_use_of(results)),
         "pytest-page": lambda: session_page(XferSession.load(results / "pytest_example.json.gz")),
         "host-job": lambda: page_of(complete_job(results / "host_job.json.gz"), print_host_report),
@@ -228,6 +230,12 @@ def never_slower_tables(results: Path) -> str:
         raise UsageError(f"{results} has no never_slower_*.json.gz.")
     loaded = [load_own(path, never_slower.NeverSlower, "never_slower.py") for path in paths]
     return never_slower.markdown(loaded)
+
+
+def call_parts(results: Path) -> str:
+    """The parts of the calls that miss their goal."""
+    path = results / "call_parts.json.gz"
+    return never_slower_parts.markdown(load_own(path, never_slower_parts.CallParts, "never_slower_parts.py"))
 
 
 def first_use_of(results: Path) -> tuple[Firsts, list[Prefetched]]:
