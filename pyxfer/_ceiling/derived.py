@@ -29,7 +29,10 @@ def derive_run(run: runs.Run) -> runs.Run:
     for row in run.measurements:
         if row.route_info is None and row.variant == "warm":
             references[row.worker, _place(row)].append(row)  # each worker measures its own ceiling
-    rows = tuple(derived_row(row, link, references[row.worker, _place(row)]) for row in run.measurements)
+    if run.files is None:
+        rows = tuple(derived_row(row, link, references[row.worker, _place(row)]) for row in run.measurements)
+    else:
+        rows = tuple(derived_row(row, link, limits_beside(row, run.measurements)) for row in run.measurements)
     fitted = {_key(curve): curve for curve in curves(rows)} if run.curves else {}
     return replace(
         run,
@@ -46,8 +49,30 @@ def derive_run(run: runs.Run) -> runs.Run:
     )
 
 
+def limits_beside(row: runs.Measurement, rows: Sequence[runs.Measurement]) -> list[runs.Measurement]:
+    """What may limit a load of files: the link, and reads of the disk or of the page cache; for as many bytes."""
+    return [
+        replace(
+            each,
+            trials=tuple(replace(trial, elapsed_s=trial.elapsed_s * row.nbytes / each.nbytes) for trial in each.trials),
+        )
+        for each in rows
+        if each.worker is None and (each.is_raw or each.variant == row.variant)
+    ]
+
+
+def limit_of(limits: Sequence[runs.Measurement]) -> runs.Measurement | None:
+    """The slowest of what a load needs: the link, and the fastest of the reads."""
+    known = [each for each in limits if each.gbps is not None]
+    links, reads = ([each for each in known if each.is_raw == is_link] for is_link in (True, False))
+    fastest = [max(each, key=lambda row: row.gbps or 0.0) for each in (links, reads) if each]
+    return min(fastest, key=lambda row: row.gbps or 0.0, default=None)
+
+
 def _kind(run: runs.Run) -> runs.RunKind:
     """What it is for follows from its settings; a run of one call has none of them."""
+    if run.files is not None:
+        return "files"
     if run.parameters.explained:
         return "explain"
     if run.parameters.frameworks or run.workers:
@@ -106,7 +131,9 @@ def _as_named(row: runs.Measurement) -> runs.Measurement:
     plan = plan_of(row.route, row.direction, row.variant)
     if plan is None:
         is_gated = row.bracket == "gated" and not row.is_raw
-        return replace(row, variant="warm", bracket="drained" if is_gated else row.bracket)
+        return replace(
+            row, variant="cold" if row.variant == "cold" else "warm", bracket="drained" if is_gated else row.bracket
+        )
     variant = row.variant if can_be_fresh(plan) else "warm"
     return replace(row, memory=plan.memory, mode=plan.mode, variant=variant, bracket=raw_head(plan).bracket)
 
