@@ -32,7 +32,7 @@ def derive_run(run: runs.Run) -> runs.Run:
     if run.files is None:
         rows = tuple(derived_row(row, link, references[row.worker, _place(row)]) for row in run.measurements)
     else:
-        rows = tuple(derived_row(row, link, limits_beside(row, run.measurements)) for row in run.measurements)
+        rows = tuple(derived_row(row, link, runs.limits_beside(row, run.measurements)) for row in run.measurements)
     fitted = {_key(curve): curve for curve in curves(rows)} if run.curves else {}
     return replace(
         run,
@@ -47,26 +47,6 @@ def derive_run(run: runs.Run) -> runs.Run:
             for cost in run.locking
         ),
     )
-
-
-def limits_beside(row: runs.Measurement, rows: Sequence[runs.Measurement]) -> list[runs.Measurement]:
-    """What may limit a load of files: the link, and reads of the disk or of the page cache; for as many bytes."""
-    return [
-        replace(
-            each,
-            trials=tuple(replace(trial, elapsed_s=trial.elapsed_s * row.nbytes / each.nbytes) for trial in each.trials),
-        )
-        for each in rows
-        if each.worker is None and (each.is_raw or each.variant == row.variant)
-    ]
-
-
-def limit_of(limits: Sequence[runs.Measurement]) -> runs.Measurement | None:
-    """The slowest of what a load needs: the link, and the fastest of the reads."""
-    known = [each for each in limits if each.gbps is not None]
-    links, reads = ([each for each in known if each.is_raw == is_link] for is_link in (True, False))
-    fastest = [max(each, key=lambda row: row.gbps or 0.0) for each in (links, reads) if each]
-    return min(fastest, key=lambda row: row.gbps or 0.0, default=None)
 
 
 def _kind(run: runs.Run) -> runs.RunKind:

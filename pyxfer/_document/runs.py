@@ -492,6 +492,25 @@ class Run(HasTable, SavedDocument, frozen=True):
         return max(known, key=lambda row: row.gbps or 0.0)
 
 
+def limits_beside(row: Measurement, rows: Sequence[Measurement]) -> list[Measurement]:
+    """What may limit a load of files: the link, and reads of the disk or of the page cache; for as many bytes."""
+    replace, found = msgspec.structs.replace, []
+    for each in rows:
+        if each.worker is None and (each.is_raw or each.variant == row.variant):
+            scale = row.nbytes / each.nbytes
+            trials = tuple(replace(trial, elapsed_s=trial.elapsed_s * scale) for trial in each.trials)
+            found.append(replace(each, trials=trials))
+    return found
+
+
+def limit_of(limits: Sequence[Measurement]) -> Measurement | None:
+    """The slowest of what a load needs: the link, and the fastest of the reads."""
+    known = [each for each in limits if each.gbps is not None]
+    links, reads = ([each for each in known if each.is_raw == is_link] for is_link in (True, False))
+    fastest = [max(each, key=lambda row: row.gbps or 0.0) for each in (links, reads) if each]
+    return min(fastest, key=lambda row: row.gbps or 0.0, default=None)
+
+
 def run_problems(run: Run) -> Problems:
     """Each row is there once, its direction was asked for, and its rate is one that the link can carry."""
     rows = run.measurements

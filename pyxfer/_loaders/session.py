@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
-from pyxfer._ceiling.derived import limit_of, limits_beside
 from pyxfer._ceiling.plans import CopyPlan, limits_of
 from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import ENDED_EARLY, NO_TRIAL, Assembler, Head, Item, ceiling_share, raw_head
@@ -27,6 +26,8 @@ from pyxfer._document.runs import (
     Trial,
     Variant,
     Worker,
+    limit_of,
+    limits_beside,
 )
 from pyxfer._document.runs import Ending as RunEnding
 from pyxfer._files.formats import stored_arrays
@@ -112,28 +113,37 @@ def files(
         CudaUnavailableError: a GPU is required and none is usable.
 
     """
+    limits = limits_of(precision, budget, seed, trace=False)
+    request = make_request(paths, loader, to, state, limits, seconds_of(patience, "patience"))
+    choice = checked_choice(device, require_gpu=require_gpu)
+    chosen = find_device(choice.engine, 0 if is_host_name(device) else device)
+    free = choice.engine.memory_info(chosen.index)[0] if choice.runtime == "cuda" else available_host_bytes().value
+    if free is not None and request.nbytes * _ROOM > free:
+        size = format_size(request.nbytes)
+        raise UsageError(f"The arrays have {size}, and {format_size(free)} are free for them: give fewer files.")
+    with turn(chosen.uuid.value or chosen.name):
+        return Session(choice, chosen, request, on_progress or silent, save_to or unsaved).run()
+
+
+def make_request(
+    paths: Paths,
+    loader: str | Sequence[str],
+    to: LoaderFramework | None,
+    state: str | Sequence[State],
+    limits: Limits,
+    patience_s: float,
+) -> Request:
     states = words_of(state, STATES, "state")
-    wanted = items_of(loader, "loader") if isinstance(loader, str) else tuple(loader)
     if to is not None and to not in FRAMEWORKS:
         raise UsageError(f"Unknown framework {to!r:.80}. Known are {', '.join(FRAMEWORKS)}.")
-    limits = limits_of(precision, budget, seed, trace=False)
-    patience_s = seconds_of(patience, "patience")
     found = stored_arrays(paths)
     nbytes = sum(array.nbytes for array in found.arrays)
     if not nbytes:
         raise UsageError("The files have no bytes of arrays: give files with contents.")
     framework = to or _first_installed()
+    wanted = items_of(loader, "loader") if isinstance(loader, str) else tuple(loader)
     loaders = select_loaders(framework, wanted, found.paths)
-    choice = checked_choice(device, require_gpu=require_gpu)
-    chosen = find_device(choice.engine, 0 if is_host_name(device) else device)
-    free = choice.engine.memory_info(chosen.index)[0] if choice.runtime == "cuda" else available_host_bytes().value
-    if free is not None and nbytes * _ROOM > free:
-        raise UsageError(
-            f"The arrays have {format_size(nbytes)}, and {format_size(free)} are free for them: give fewer files."
-        )
-    request = Request(framework, loaders, states, limits, patience_s, found, nbytes)
-    with turn(chosen.uuid.value or chosen.name):
-        return Session(choice, chosen, request, on_progress or silent, save_to or unsaved).run()
+    return Request(framework, loaders, states, limits, patience_s, found, nbytes)
 
 
 def _first_installed() -> str:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from pyxfer import units
-from pyxfer._ceiling.derived import limit_of, limits_beside
 from pyxfer._document import runs
-from pyxfer._document.runs import Measurement, Run, Variant
+from pyxfer._document.runs import Measurement, Run, Variant, limit_of, limits_beside
 from pyxfer._report import plots
 from pyxfer._report.layout import Column, Page, fitting_table, percent_cells, rate_cells
 from pyxfer._report.overview import certain_digits, doubts, footer

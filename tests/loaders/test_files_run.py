@@ -20,10 +20,10 @@ from msgspec.structs import replace
 from safetensors.numpy import save_file
 
 import pyxfer
-from pyxfer._ceiling.derived import derive_run, limit_of, limits_beside
+from pyxfer._ceiling.derived import derive_run
 from pyxfer._document import codec
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._document.runs import Measurement, Run
+from pyxfer._document.runs import Measurement, Run, limit_of, limits_beside
 from pyxfer._loaders import page_cache
 from pyxfer._loaders.reads import PIECE_BYTES, Reads
 from pyxfer._python import python_command
