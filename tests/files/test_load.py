@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from files.making import entry, safetensors, written
+from files.stalling import stalling
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
@@ -39,8 +40,9 @@ class Own(Target):
 
 @pytest.fixture
 def up(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Uploader]:
-    """The shared uploader, over the host runtime."""
-    with Uploader("host", threads=3, chunk_bytes=4096, slots=4) as made:
+    """The shared uploader, over the host runtime. Its ring for files is small."""
+    monkeypatch.setenv("PYXFER_READ_RING", "threads=3,chunk=4KiB,slots=4")
+    with Uploader("host") as made:
         monkeypatch.setattr(uploader, "choose", lambda *_: Choice(engine, "host", ""))
         monkeypatch.setattr(api, "_by_name", {"host": made, 0: made})
         monkeypatch.setattr(api, "_by_index", {("host", 0): made})
@@ -130,7 +132,7 @@ def test_types_of_less_than_a_byte_are_refused_before_anything_is_read(tmp_path:
 def test_without_a_ring_the_driver_copies(
     up: Uploader, engine: Engine, file: Path, arrays: Arrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    up._mover = PlainMover(engine, 0)
+    up._reader = PlainMover(engine, 0)
     monkeypatch.setattr(readers, "_HOST_PIECE_BYTES", 10_000)
     assert same(loaded(up, file), arrays)
 
@@ -309,6 +311,34 @@ def test_ctrl_c_ends_a_load_and_the_uploader_goes_on(
     with pytest.raises(KeyboardInterrupt):
         loaded(up, file, 5000)
     assert same(loaded(up, file), arrays)
+
+
+@pytest.mark.parametrize("stall_at", [0, 1 << 20], ids=["headers", "data"])
+@pytest.mark.parametrize("to", ["numpy", "device"])
+def test_ctrl_c_ends_a_load_that_stalls_and_uploads_go_on(up: Uploader, tmp_path: Path, to: str, stall_at: int) -> None:
+    arrays: Arrays = {"a": np.full(3 << 20, 7, np.uint8)}
+    save_file(arrays, tmp_path / "x.safetensors")
+    stalled = tmp_path / "stalled"
+    stalled.mkdir()
+    with stalling(stalled, tmp_path / "x.safetensors", stall_at) as server:
+        if server is None:
+            pytest.skip("no file system can be mounted here")
+        sent: list[Any] = []
+
+        def interrupt() -> None:
+            server.await_stall()
+            sent.append(up.download(up.upload(arrays["a"], Own(up._pool))))
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+        beside = threading.Thread(target=interrupt)
+        beside.start()
+        target: Any = "numpy" if to == "numpy" else Own(up._pool)
+        with pytest.raises(KeyboardInterrupt):
+            list(_parts(stalled / "x.safetensors", target, None, "host", None, 1 << 20))
+        beside.join()
+        assert np.array_equal(sent[0], arrays["a"])
+        server.release()
+        assert same(loaded(up, stalled / "x.safetensors"), arrays)
 
 
 def test_two_loads_at_once(up: Uploader, file: Path, arrays: Arrays) -> None:
