@@ -243,10 +243,10 @@ class _Load:
 
 def _interruptibly(call: Callable[[], Result]) -> Result:
     """Call it in another thread, because Ctrl-C does not end a system call that waits for a network."""
-    found: list[Result] = []
-    if run_interruptible(lambda: found.append(call()), lambda: None) is not Ending.DONE:
+    calls, found = [call], list[Result]()  # emptied, because the thread keeps them a little longer
+    if run_interruptible(lambda: found.append(calls.pop()()), lambda: None) is not Ending.DONE:
         raise KeyboardInterrupt
-    return found[0]
+    return found.pop()
 
 
 @contextmanager
