@@ -15,8 +15,7 @@ from pyxfer._document.machines import Side
 from pyxfer._document.runs import Trial
 from pyxfer._files.readers import OpenFiles
 from pyxfer._files.windows import PAGE_BYTES
-from pyxfer._upload.settings import make_ring
-from pyxfer._upload.tuning import settings_for
+from pyxfer._upload.settings import make_ring, read_settings
 from pyxfer.errors import MeasurementError
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class SlotReads:
 
     def __init__(self, key: str, engine: Engine, device: int, files: StoredFiles) -> None:
         self.key = key
-        self._ring = make_ring(engine, device, settings_for(engine, device).settings)
+        self._ring = make_ring(engine, device, read_settings(engine, device))
         numbers = range(len(files.paths))
         self._files = OpenFiles(engine, files, numbers)
         ranges: list[tuple[int, int, int]] = []
