@@ -299,7 +299,7 @@ def files(
     ] = "warm,cold",
     device: opt.Device = "0",
     precision: opt.Precision = "2%",
-    budget: opt.Budget = "30s",
+    budget: opt.Budget = "60s",
     patience: opt.Patience = "2min",
     details: opt.Details = False,
     seed: opt.Seed = None,

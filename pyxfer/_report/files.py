@@ -114,7 +114,7 @@ def print_files(run: Run, page: Page) -> None:
     _print_limits(run, page)
     _print_loaders(run, page)
     page.section("Not measured", unmeasured_lines(run), style="yellow")
-    page.section("Next", [(f"  {code}", text) for text, code in advice(run)])
+    page.section("Next", [("-", f"{code}: {text}") for text, code in advice(run)])
     page.section("Checks", [("-", text) for text in (_contents_text(run), *doubts(run)) if text])
     page.line()
     page.line(footer(run))
