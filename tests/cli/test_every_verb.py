@@ -232,7 +232,6 @@ STORING: list[Words] = [
     ("baseline", "import", "BASELINE"),
     ("baseline", "save", "--device", "host"),
     ("baseline", "check", "--device", "host"),
-    ("fleet", "history"),
     ("fleet", "host", "--save"),
     ("fleet", "run", "--since", "2h"),
 ]
@@ -259,13 +258,6 @@ def test_files_are_compared_without_sqlalchemy(call: Any, tmp_path: Path) -> Non
     path = os.pathsep.join([str(tmp_path), *sys.path])
     result = in_a_process("compare", "RUN", "RUN", PYTHONPATH=path)
     assert (result.returncode, result.stderr) == (0, "")
-
-
-@pytest.mark.usefixtures("without_sqlalchemy")
-def test_verdicts_are_shown_without_sqlalchemy_but_not_kept(call: Any) -> None:
-    result = call(("fleet", "judge"), "--save")
-    assert (result.returncode, bool(result.stdout)) == (4, True)
-    assert "pip install sqlalchemy" in result.stderr
 
 
 SAVING: list[Words] = [

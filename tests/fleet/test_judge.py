@@ -28,7 +28,7 @@ from pyxfer._document.fleets import CohortCell, Fleet, HostReport, HostState
 from pyxfer._document.machines import Fact, Remark
 from pyxfer._fleet.collect import Arrival, arrival_of, row_of
 from pyxfer._fleet.judge import hosts_to_confirm, judge
-from pyxfer._report.fleet_formats import drain_lines, nagios_line, npd_line, to_junit
+from pyxfer._report.fleet_formats import drain_lines, nagios_line, npd_line
 from pyxfer._report.kinds import chart_of, charts_of
 
 PINNED = "h2d:gpu0:pinned:256MiB"
@@ -383,7 +383,6 @@ def test_any_fleet_is_judged_saved_and_shown(seed: int) -> None:
     assert len(fleet.hosts) == len(hosts)
     assert codec.decode(Fleet, codec.encode(fleet)) == fleet
     assert fleet.text()
-    assert to_junit(fleet)
     assert drain_lines(fleet).count("\n") <= len(fleet.with_verdict("slow"))
     assert {npd_line(fleet, None)[1], nagios_line(fleet, None)[1]} <= {0, 1, 2, 3}
     assert all(chart_of(fleet, name) for name in charts_of(fleet))

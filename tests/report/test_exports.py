@@ -40,8 +40,8 @@ from pyxfer._document import codec
 from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.runs import Measurement
 from pyxfer._document.watches import STEP_PARTS, Watched
-from pyxfer._report import run as run_report
-from pyxfer._report.comparison import benchmarks, metrics
+from pyxfer._report import rates
+from pyxfer._report.comparison import benchmarks
 from pyxfer._report.grid import csv_table, escape_markdown, markdown_table
 from pyxfer._report.kinds import table_of
 from pyxfer._report.tables import Table
@@ -70,7 +70,7 @@ def test_every_column_of_a_run_has_a_source() -> None:
 
 
 def test_a_cell_without_a_column_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_report, "COLUMNS", run_report.COLUMNS[:3])
+    monkeypatch.setattr(rates, "COLUMNS", rates.COLUMNS[:3])
     with pytest.raises(KeyError, match="no column has the name"):
         make_run().to_csv()
 
@@ -300,13 +300,10 @@ def test_benchmarks_for_github_are_the_rates_of_b_with_the_verdict() -> None:
         assert str(benchmark["extra"]).startswith(f"{row.verdict}, ")
 
 
-def test_metrics_for_bencher_are_bytes_per_second_of_the_cells_that_b_has() -> None:
+def test_benchmarks_are_of_the_cells_that_b_has() -> None:
     known = [row for row in PARTLY.cells if row.b_gbps.value is not None]
     assert 0 < len(known) < len(PARTLY.cells)
     assert [row["name"] for row in benchmarks(PARTLY)] == [row.text for row in known]
-    for comparison, cells in ((SLOW, SLOW.cells), (PARTLY, known)):
-        rates = {row.text: {"bandwidth": {"value": (row.b_gbps.value or 0.0) * 1e9}} for row in cells}
-        assert metrics(comparison) == rates
 
 
 def test_a_benchmark_has_no_control_characters_from_a_file_name() -> None:

@@ -32,14 +32,13 @@ from pyxfer._doctor.examine import examine, nearest_known
 from pyxfer._document import machines, runs, sessions
 from pyxfer._document.baselines import Comparison, KeptBaseline
 from pyxfer._document.examinations import Examination, Health
-from pyxfer._document.fleets import Fleet, HostPoint, KeptFleet
+from pyxfer._document.fleets import Fleet
 from pyxfer._document.machines import Fact, LinkState
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
 from pyxfer._document.sessions import Expected, XferSession
 from pyxfer._fleet.collect import Arrival
 from pyxfer._fleet.judge import judge
 from pyxfer._report.baseline import print_baselines
-from pyxfer._report.fleet import print_fleets, print_host_history
 from pyxfer._report.host import print_framework_routes, print_machine, print_routes
 from pyxfer._report.kinds import page_text, to_markdown
 from pyxfer._report.layout import Page
@@ -138,12 +137,6 @@ FRAMEWORKS = [
     FrameworkStatus("tensorflow", "TensorFlow", "2.21.0", "no GPU answers", (LONGEST,)),
     FrameworkStatus("cupy", "CuPy", None, "CuPy is not installed", ()),
 ]
-HOST_POINTS = [
-    HostPoint("1f", "2026-11-22T12:00:00+00:00", "measured", "fine", None, None, None, {"gpu0 h2d": (55.0, 54.9)}),
-    HostPoint(
-        "2e", "2026-11-23T12:00:00+00:00", "measured", "slow", "gpu0 h2d", 0.05, None, {"gpu0 h2d": (52.1, 55.0)}
-    ),
-]
 NARROW = h200_link(LinkState(5, 8))
 DOCUMENTS: dict[str, Any] = {
     "baseline": make_baseline(labels={"slot": "3"}),
@@ -176,8 +169,6 @@ MARKDOWN = (
 )
 PAGES: dict[str, Callable[[Page], None]] = {
     "baseline-list": lambda page: print_baselines([kept_baseline()], "SQLite file xfer.db", page),
-    "fleet-list": lambda page: print_fleets([KeptFleet("1f", "2026-11-23T12:00:00+00:00", 40, 1, 0, 1)], page),
-    "fleet-of-host": lambda page: print_host_history("n3", HOST_POINTS, page),
     "info": lambda page: info(make_run(), page),
     "list": lambda page: print_routes([make_device()], ROUTES, page),
     "list-frameworks": lambda page: print_framework_routes(FRAMEWORKS, page),
