@@ -109,11 +109,6 @@ _CALLS = (
     grid.Column("per_step", "number"),
 )
 
-
-def _sum_text(nbytes: int) -> str:
-    return watch_words.sum_text(nbytes) if nbytes else ""
-
-
 _RANGES = (
     grid.Column("name", heading="name"),
     grid.Column("source"),
@@ -121,7 +116,7 @@ _RANGES = (
     _TIME,
     grid.Column("of_window", "number", "of the window", format_percent),
     grid.Column("busy_s", "number", "device busy", format_seconds),
-    *(grid.Column(f"{way}_bytes", "whole", way, _sum_text) for way in ("h2d", "d2h")),
+    *(grid.Column(f"{way}_bytes", "whole", way, watch_words.sum_text) for way in ("h2d", "d2h")),
 )
 
 
@@ -161,16 +156,21 @@ def _saved(struct: object, columns: Sequence[grid.Column]) -> dict[str, Any]:
 
 
 def _grids(watched: watches.Watched) -> list[Grid]:
-    parts, tables = watched.parts, _tables(watched)
+    parts, tables, activity = watched.parts, _tables(watched), watched.activity.value
     words = watch_words.part_words(parts)
-    shares = [
-        (words[name], grid.number(seconds, format_seconds), grid.number(parts.share(name), format_percent))
-        for name, seconds in parts.named()
-    ]
+    line = None if activity is None else activity.timeline
+    shares = [(words[name], seconds, parts.share(name)) for name, seconds in parts.named()]
+    lanes = [] if line is None else [(lane.what, lane.busy_s, line.share(lane)) for lane in line.lanes]
     return [
-        text_grid("Parts of the period", ("part", "time", "share"), shares),
+        _times("Parts of the period", "part", shares),
+        _times("Timeline, by all records", "work", lanes),
         *(tables[name] for name in ("copies", "calls", "ranges")),
     ]
+
+
+def _times(name: str, what: str, rows: Sequence[tuple[str, float, float]]) -> Grid:
+    cells = [(row, grid.number(time, format_seconds), grid.number(of, format_percent)) for row, time, of in rows]
+    return text_grid(name, (what, "time", "share"), cells)
 
 
 # --- charts ----------------------------------------------------------------------------------------------------------
