@@ -13,9 +13,7 @@ from in_process import Command
 from pages import full_run, printed
 from report_samples import DOCUMENTS
 from samples import make_environment, make_measurement, make_run
-from typer.testing import CliRunner
 
-from pyxfer._cli.main import app
 from pyxfer._document import codec
 from pyxfer._document.codec import Kind
 from pyxfer._document.derivations import derived
@@ -30,12 +28,6 @@ def saved(tmp_path: Path) -> Path:
     path = tmp_path / "run.json"
     RUN.save(path)
     return path
-
-
-def test_a_saved_run_is_printed_as_when_it_was_measured(saved: Path) -> None:
-    result = CliRunner().invoke(app, ["show", str(saved)])
-    assert result.exit_code == 0
-    assert result.stdout == printed(lambda page: print_run(RUN, page))
 
 
 @pytest.mark.parametrize("kind", codec.KINDS, ids=lambda kind: kind.name)

@@ -45,51 +45,11 @@ def test_the_report_of_a_window_is_written_when_it_ends(script: Script) -> None:
     assert "<article" in (script.folder / "w.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
-def test_time_before_the_window_is_left_out(script: Script) -> None:
-    text = """
-        import time
-        from pyxfer._watch import marks
-        from watch.copying import copies
-        with copies() as made:
-            made.send()
-            while not marks._recorder:
-                time.sleep(0.01)
-            made.fetch()
-    """
-    assert copied(script.watched(text, "--skip", "2s")) == {"d2h": 64 << 10}
-
-
-@pytest.mark.slow
-def test_time_after_the_window_is_left_out(script: Script) -> None:
-    text = """
-        import time
-        from pyxfer._watch import marks
-        from watch.copying import copies
-        with copies() as made:
-            made.send()
-            while marks._recorder:
-                time.sleep(0.01)
-            made.fetch()
-    """
-    watched = script.watched(text, "--duration", "2s")
-    assert copied(watched) == {"h2d": 64 << 10}
-    assert watched.window_s >= 2.0
-
-
 def test_a_script_that_ends_before_its_window_is_reported(script: Script) -> None:
     result = script.run("pass", "--skip", "1min")
     assert result.returncode == 0
     words = " ".join(result.stderr.split())
     assert "nothing was watched: the script ended within the 60.0 s that were to be skipped" in words
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lasts_s", [0.1, 0.104])
-def test_a_script_that_ends_as_its_window_opens_keeps_its_code(script: Script, lasts_s: float) -> None:
-    result = script.run(f"import sys, time\ntime.sleep({lasts_s})\nsys.exit(3)", "--skip", "100ms")
-    assert result.returncode == 3, result.stderr
-    assert "Traceback" not in result.stderr
 
 
 def test_a_script_without_steps_is_reported(script: Script) -> None:

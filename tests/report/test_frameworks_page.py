@@ -105,11 +105,6 @@ def one_route(*sizes: int, ceiling: bool = True, **overrides: Any) -> runs.Run:
     return make_frameworks_run(**{"measurements": tuple(rows), "workers": (make_worker("torch"),), **overrides})
 
 
-@pytest.mark.parametrize("make", [make_frameworks_run, make_image_batch_run])
-def test_at_80_columns_no_line_is_longer(make: Any) -> None:
-    assert max(map(len, lines_at(80, make()))) <= 80
-
-
 def test_twenty_sizes_are_spread_over_tables_that_name_the_routes_again() -> None:
     sizes = tuple(4 * KIB * 2**step for step in range(20))
     lines = lines_at(80, one_route(*sizes))
