@@ -86,23 +86,19 @@ def test_saved_verdicts_are_shown_by_both_verbs(command: Command, saved: str) ->
     assert ended.stdout.startswith("2 of 41 hosts are slow: n3 ")
 
 
-@pytest.mark.parametrize(
-    ("line", "host", "code"),
-    [("npd", "n3", 1), ("npd", "n1", 0), ("npd", "n99", 2), ("nagios", "n3", 2), ("nagios", "n99", 3)],
-)
-def test_one_line_has_its_own_exit_code(command: Command, saved: str, line: str, host: str, code: int) -> None:
-    ended = command("fleet", "show", saved, "--line", line, "--host", host)
-    assert ended.returncode == code
-    assert len(ended.stdout.splitlines()) == 1
-
-
-@pytest.mark.parametrize(("line", "code"), [("npd", 2), ("nagios", 3)])
-def test_an_unknown_host_and_unreadable_verdicts_are_not_known(
-    command: Command, saved: str, tmp_path: Path, line: str, code: int
+@pytest.mark.parametrize(("line", "code", "unknown"), [("npd", 1, 2), ("nagios", 2, 3)])
+def test_one_line_has_its_own_exit_code_also_for_an_unknown_host_and_unreadable_verdicts(
+    command: Command, saved: str, tmp_path: Path, line: str, code: int, unknown: int
 ) -> None:
     (tmp_path / "half.json").write_bytes(Path(saved).read_bytes()[:900])
-    for file, host in ((saved, "n1000"), (str(tmp_path / "half.json"), "n3"), (str(tmp_path / "none.json"), "n3")):
+    half, none = str(tmp_path / "half.json"), str(tmp_path / "none.json")
+    for file, host, expected in (
+        (saved, "n3", code),
+        (saved, "n1000", unknown),
+        (half, "n3", unknown),
+        (none, "n3", unknown),
+    ):
         ended = command("fleet", "show", file, "--line", line, "--host", host)
-        assert ended.returncode == code
+        assert ended.returncode == expected
         assert len(ended.stdout.splitlines()) == 1
-        assert ended.stdout.startswith("PYXFER UNKNOWN - ") == (line == "nagios")
+        assert ended.stdout.startswith("PYXFER UNKNOWN - ") == (line == "nagios" and expected == unknown)

@@ -52,6 +52,14 @@ def test_a_script_that_dies_inside_its_window_has_no_report(script: Script, endi
     assert f"nothing was watched: {why}" in " ".join(result.stderr.split())
 
 
+@pytest.mark.slow
+def test_a_script_that_is_killed_after_its_window_is_reported(script: Script) -> None:
+    text = f"{COPYING}\ntime.sleep(1)\nos.kill(os.getpid(), signal.SIGKILL)"
+    result = script.run(text, "--duration", "300ms", "--export-json", script.report.name)
+    assert result.returncode == 137
+    assert Watched.load(script.report).ended == "complete"
+
+
 WAITS = """
 import signal, sys, time
 try:

@@ -45,11 +45,39 @@ def test_the_report_of_a_window_is_written_when_it_ends(script: Script) -> None:
     assert "<article" in (script.folder / "w.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("option", "until", "inside"), [("--skip", "marks._recorder", "d2h"), ("--duration", "not marks._recorder", "h2d")]
+)
+def test_time_before_and_after_the_window_is_left_out(script: Script, option: str, until: str, inside: str) -> None:
+    text = f"""
+        import time
+        from pyxfer._watch import marks
+        from watch.copying import copies
+        with copies() as made:
+            made.send()
+            while not ({until}):
+                time.sleep(0.01)
+            made.fetch()
+    """
+    watched = script.watched(text, option, "2s")
+    assert copied(watched) == {inside: 64 << 10}
+    assert option == "--skip" or watched.window_s >= 2.0
+
+
 def test_a_script_that_ends_before_its_window_is_reported(script: Script) -> None:
     result = script.run("pass", "--skip", "1min")
     assert result.returncode == 0
     words = " ".join(result.stderr.split())
     assert "nothing was watched: the script ended within the 60.0 s that were to be skipped" in words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lasts_s", [0.1, 0.104])
+def test_a_script_that_ends_as_its_window_opens_keeps_its_code(script: Script, lasts_s: float) -> None:
+    result = script.run(f"import sys, time\ntime.sleep({lasts_s})\nsys.exit(3)", "--skip", "100ms")
+    assert result.returncode == 3, result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_script_without_steps_is_reported(script: Script) -> None:
