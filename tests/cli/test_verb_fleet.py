@@ -91,13 +91,8 @@ def test_one_line_has_its_own_exit_code_also_for_an_unknown_host_and_unreadable_
     command: Command, saved: str, tmp_path: Path, line: str, code: int, unknown: int
 ) -> None:
     (tmp_path / "half.json").write_bytes(Path(saved).read_bytes()[:900])
-    half, none = str(tmp_path / "half.json"), str(tmp_path / "none.json")
-    for file, host, expected in (
-        (saved, "n3", code),
-        (saved, "n1000", unknown),
-        (half, "n3", unknown),
-        (none, "n3", unknown),
-    ):
+    unreadable = [(str(tmp_path / name), "n3", unknown) for name in ("half.json", "none.json")]
+    for file, host, expected in ((saved, "n3", code), (saved, "n1000", unknown), *unreadable):
         ended = command("fleet", "show", file, "--line", line, "--host", host)
         assert ended.returncode == expected
         assert len(ended.stdout.splitlines()) == 1

@@ -21,6 +21,7 @@ from fleet_samples import (
     make_hosts,
     slow_names,
 )
+from marks import slow
 from samples import make_device, make_environment
 
 from pyxfer._document import codec
@@ -373,7 +374,7 @@ def random_host(chance: random.Random, number: int) -> HostReport:
     return make_host(f"n{number if chance.random() < 0.9 else 0}", values, **fields)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(12), *map(slow, range(12, 40))])
 def test_any_fleet_is_judged_saved_and_shown(seed: int) -> None:
     chance = random.Random(seed)
     hosts = [random_host(chance, number) for number in range(chance.choice([1, 2, 3, 4, 5, 6, 10, 30]))]

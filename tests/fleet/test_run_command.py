@@ -112,7 +112,7 @@ def test_documents_of_any_two_hosts_are_two_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_sigterm_judge_what_has_arrived_and_keep_it(number: signal.Signals, tmp_path: Path) -> None:
-    made = prepared(tmp_path, hosts=6, hung="sleep 60")
+    made = prepared(tmp_path, hosts=6, hung="exec sleep 60")
     out = tmp_path / "out"
     arguments = ["fleet", "run", "--via", "ssh", "--hosts", names(made), "--output-folder", str(out)]
     with subprocess.Popen(
