@@ -316,7 +316,7 @@ def test_an_unknown_device_exits_with_2_and_lists_the_devices(command: Command, 
 
 
 # A link so slow that a run is still under way when Ctrl-C comes; large copies would take minutes.
-SLOW = "devices=2;link-of=0:1e7:5e-3:1e7:5e-3;link-of=1:1e7:5e-3:1e7:5e-3"
+SLOW = "devices=2;link-of=0:3e7:2e-3:3e7:2e-3;link-of=1:3e7:2e-3:3e7:2e-3"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from command_line import COMMAND, TIMEOUT_S, environment, in_terminal, pyxfer, s
 from fleet.stand_ins import StandIns, link_of, make_stand_ins
 from fleet_samples import CELLS, later, make_host, make_hosts
 from in_process import Command
+from marks import slow
 from sqlalchemy import text
 
 from pyxfer._baseline.store import open_store
@@ -110,7 +111,7 @@ def test_documents_of_any_two_hosts_are_two_files(tmp_path: Path) -> None:
     assert {row.host for row in rows if row.named} == {*hosts}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, slow(signal.SIGTERM)])
 def test_ctrl_c_and_sigterm_judge_what_has_arrived_and_keep_it(number: signal.Signals, tmp_path: Path) -> None:
     made = prepared(tmp_path, hosts=6, hung="exec sleep 60")
     out = tmp_path / "out"
