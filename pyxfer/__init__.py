@@ -29,6 +29,8 @@ _HOMES = {
     "pyxfer._frameworks.registry": "list_routes register_route unregister_route",
     "pyxfer._frameworks.session": "frameworks",
     "pyxfer._links.session": "links",
+    "pyxfer._loaders.loaders": "Loader register_loader unregister_loader",
+    "pyxfer._loaders.session": "files",
     "pyxfer._machine.devices": "devices is_available",
     "pyxfer._machine.link": "link",
     "pyxfer._measure.bracket": "Timer",

@@ -34,6 +34,10 @@ from pyxfer._frameworks.registry import register_route as register_route
 from pyxfer._frameworks.registry import unregister_route as unregister_route
 from pyxfer._frameworks.session import frameworks as frameworks
 from pyxfer._links.session import links as links
+from pyxfer._loaders.loaders import Loader as Loader
+from pyxfer._loaders.loaders import register_loader as register_loader
+from pyxfer._loaders.loaders import unregister_loader as unregister_loader
+from pyxfer._loaders.session import files as files
 from pyxfer._machine.devices import devices as devices
 from pyxfer._machine.devices import is_available as is_available
 from pyxfer._machine.link import link as link

@@ -1,7 +1,7 @@
 """The files that a user keeps defaults in: [tool.pyxfer] of the nearest pyproject.toml, and the user's config.toml.
 
-The options of the command line take their defaults from both (`_cli/defaults.py`). `store` and `ring` are facts of the
-machine, so Python uses them too. The files are data: no key names code or a command.
+The options of the command line take their defaults from both (`_cli/defaults.py`). `store`, `ring` and `read_ring` are
+facts of the machine, so Python uses them too. The files are data: no key names code or a command.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from pyxfer.errors import UsageError
 
-OF_THE_MACHINE = ("ring", "store")
+OF_THE_MACHINE = ("read_ring", "ring", "store")
 _TABLE = ("tool", "pyxfer")
 _BARE = re.compile(r"[A-Za-z0-9_-]{1,60}")  # a key without quotation marks
 
@@ -52,7 +52,7 @@ def read_config() -> tuple[ConfigFile, ...]:
 
 
 def machine_setting(name: str) -> Setting | None:
-    """The value of `store` or `ring` in the files."""
+    """The value of one of `OF_THE_MACHINE` in the files."""
     for file in read_config():
         if name in file.table:
             return Setting(file.table[name], file.where(name), file.path.parent)

@@ -29,7 +29,10 @@ def derive_run(run: runs.Run) -> runs.Run:
     for row in run.measurements:
         if row.route_info is None and row.variant == "warm":
             references[row.worker, _place(row)].append(row)  # each worker measures its own ceiling
-    rows = tuple(derived_row(row, link, references[row.worker, _place(row)]) for row in run.measurements)
+    if run.files is None:
+        rows = tuple(derived_row(row, link, references[row.worker, _place(row)]) for row in run.measurements)
+    else:
+        rows = tuple(derived_row(row, link, runs.limits_beside(row, run.measurements)) for row in run.measurements)
     fitted = {_key(curve): curve for curve in curves(rows)} if run.curves else {}
     return replace(
         run,
@@ -48,6 +51,8 @@ def derive_run(run: runs.Run) -> runs.Run:
 
 def _kind(run: runs.Run) -> runs.RunKind:
     """What it is for follows from its settings; a run of one call has none of them."""
+    if run.files is not None:
+        return "files"
     if run.parameters.explained:
         return "explain"
     if run.parameters.frameworks or run.workers:
@@ -106,7 +111,9 @@ def _as_named(row: runs.Measurement) -> runs.Measurement:
     plan = plan_of(row.route, row.direction, row.variant)
     if plan is None:
         is_gated = row.bracket == "gated" and not row.is_raw
-        return replace(row, variant="warm", bracket="drained" if is_gated else row.bracket)
+        return replace(
+            row, variant="cold" if row.variant == "cold" else "warm", bracket="drained" if is_gated else row.bracket
+        )
     variant = row.variant if can_be_fresh(plan) else "warm"
     return replace(row, memory=plan.memory, mode=plan.mode, variant=variant, bracket=raw_head(plan).bracket)
 

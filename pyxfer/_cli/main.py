@@ -33,7 +33,7 @@ from pyxfer._cli.failures import (
 from pyxfer._cli.fleet import app as fleet
 from pyxfer._cli.fleet_host import host as fleet_host
 from pyxfer._cli.fleet_run import run as fleet_run
-from pyxfer._cli.measure import ceiling, doctor, explain, frameworks, links, tune
+from pyxfer._cli.measure import ceiling, doctor, explain, files, frameworks, links, tune
 from pyxfer._cli.metrics import metrics
 from pyxfer._cli.options import example as _example
 from pyxfer._cli.output import Exports, announce_runtime, json_text, measure_and_deliver, run_exports, write_result
@@ -191,7 +191,7 @@ def schema(
 
 _GROUPS = {
     "Measure": ("ceiling", "frameworks", "links", "doctor"),
-    "Understand": ("explain", "watch", "tune"),
+    "Understand": ("explain", "files", "watch", "tune"),
     "Keep and compare": ("baseline", "compare", "history", "metrics", "fleet"),
     "Look": ("show", "report", "list", "info", "schema"),
 }
@@ -339,6 +339,7 @@ _add(
     "frameworks --workload image-batch --batch 8,512 --report a.html",
 )
 _add(app, "explain", explain, "explain torch.to", "explain tf.function --size 96MiB --export-json run.json")
+_add(app, "files", files, "files model.safetensors", "files weights/ --loader 'safetensors.*' --state warm")
 _add(app, "doctor", doctor, "doctor", "doctor --export-json host.json", "doctor run.json")
 _add(app, "links", links, "links", "links --group together,pairs --device 0,1 --export-json links.json")
 _add(app, "info", info, "info --export-json machine.json")

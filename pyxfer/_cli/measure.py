@@ -1,4 +1,4 @@
-"""The verbs that measure: ceiling, frameworks, explain, tune, doctor and links."""
+"""The verbs that measure: ceiling, frameworks, explain, files, tune, doctor and links."""
 
 from __future__ import annotations
 
@@ -270,6 +270,54 @@ def ceiling(
         budget=units.seconds_of(budget, "--budget"),
         complete=complete,
         trace=not no_trace,
+    )
+    output.measure_and_deliver(measure, exports, device, require_gpu=require_gpu, details=details)
+
+
+_LOADERS = "Loader names, patterns, or your own as module:function or file.py:function; by default all installed."
+
+
+def files(
+    paths: Annotated[list[str], opt.argument("PATH...", "Files, indexes, or folders of safetensors files.")],
+    *,
+    loader: Annotated[str | None, opt.option("--loader", "LIST", _LOADERS)] = None,
+    to: Annotated[
+        str | None, opt.option("--to", "NAME", "torch, cupy, jax, tensorflow or numpy; by default the first installed.")
+    ] = None,
+    state: Annotated[
+        str, opt.option("--state", "LIST", "Comma-separated list of warm (page cache), cold (disk).")
+    ] = "warm,cold",
+    device: opt.Device = "0",
+    precision: opt.Precision = "2%",
+    budget: opt.Budget = "30s",
+    patience: opt.Patience = "2min",
+    details: opt.Details = False,
+    require_gpu: opt.RequireGpu = False,
+    quiet: opt.Quiet = False,
+    export_json: opt.ExportJson = None,
+    export_csv: opt.ExportCsv = None,
+    export_md: opt.ExportMd = None,
+    report: opt.Report = None,
+) -> None:
+    """Measure how fast files reach the GPU, and what limits them.
+
+    Measures the disk, the page cache and the link, and beside them every loader of safetensors, .npy, .npz and .pt
+    files that is installed, each in a process of its own. Names what limits a load, and the gain of a faster way.
+    """
+    from pyxfer._loaders.loaders import FRAMEWORKS
+    from pyxfer._loaders.session import STATES
+
+    exports: output.Exports[Run] = output.run_exports(export_json, export_csv, export_md, report, quiet=quiet)
+    measure = partial(
+        pyxfer.files,
+        paths,
+        loader=() if loader is None else units.items_of(loader, "--loader"),
+        to=None if to is None else units.word_of(to, FRAMEWORKS, "--to"),
+        state=units.words_of(state, STATES, "--state"),
+        device=device,
+        precision=units.share_of(precision, "--precision"),
+        budget=units.seconds_of(budget, "--budget"),
+        patience=units.seconds_of(patience, "--patience"),
     )
     output.measure_and_deliver(measure, exports, device, require_gpu=require_gpu, details=details)
 

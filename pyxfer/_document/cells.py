@@ -70,13 +70,13 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
     def text(self) -> str:
         """The text, which `parse_cell` reads. A mode that `--mode auto` selects is left out."""
         size = [_size_text(self.nbytes) if self.batch is None else str(self.batch)]
-        fresh = ["fresh"] if self.variant == "fresh" else []
+        variant = [] if self.variant == "warm" else [self.variant]
         if self.group == "route":
-            return ":".join([self.case, *size, *fresh])
+            return ":".join([self.case, *size, *variant])
         if self.group == "raw":
             way = f"{self.direction}/{self.side}" if self.direction == "both" else self.direction
             gpus = [_end_text(end) for end in (self.source, self.destination) if end not in ((), (HOST_END,))]
-            return ":".join([way, *gpus, self.memory, *([] if self.is_automatic else [self.mode]), *size, *fresh])
+            return ":".join([way, *gpus, self.memory, *([] if self.is_automatic else [self.mode]), *size, *variant])
         head = ".".join(filter(None, (LINKS, self.group, self.case, self.engine)))
         ends = "-".join(_end_text(end, self.node) for end in (self.source, self.destination) if end)
         return ":".join([head, ends, *size])

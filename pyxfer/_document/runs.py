@@ -23,6 +23,7 @@ LEFT_OUT = "it was left out, because the budget was spent before it was prepared
 NOT_TRACED = "not traced"
 NOT_ASKED = "tracing was left out"
 UNTRACED = "the run ended before it was traced"
+NOT_WATCHED = "its memory was not watched"
 NO_TRIAL_TO_TRACE = "it has no trial that counts"
 OF_SIDES = "its two sides have theirs"
 NO_FAULT: frozenset[str] = frozenset((NOT_TRACED, NOT_ASKED, UNTRACED, NO_TRIAL_TO_TRACE, OF_SIDES))
@@ -128,7 +129,10 @@ class RouteInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Worker(msgspec.Struct, frozen=True):
-    """The process in which one framework was measured, and how it ended."""
+    """The process in which one framework or loader was measured, and how it ended.
+
+    `host_peak_bytes`, `device_peak_bytes`: the most memory that its first load of files took beside what it had before.
+    """
 
     name: str
     framework: str
@@ -143,6 +147,17 @@ class Worker(msgspec.Struct, frozen=True):
     duration_s: float
     remarks: tuple[Remark, ...] = ()
     tracing: Fact[Tracing] = unknown(NOT_TRACED)
+    host_peak_bytes: Fact[int] = unknown(NOT_WATCHED)
+    device_peak_bytes: Fact[int] = unknown(NOT_WATCHED)
+
+
+class LoadedFiles(msgspec.Struct, frozen=True):
+    """The files of a run of `pyxfer files`. `nbytes`: those of their arrays. `filesystem`: its type, such as ext4."""
+
+    paths: tuple[str, ...]
+    nbytes: AtLeastOne
+    arrays: AtLeastOne
+    filesystem: Fact[str]
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -168,7 +183,7 @@ Directions = Literal["h2d,d2h", "h2d,both", "d2h,both", "h2d,d2h,both"] | LinkDi
 OneWayDirections = Literal["h2d,d2h"] | OneWay | Sequence[OneWay]
 Memories = Literal["pageable,pinned", "pinned,pageable"] | Memory | Sequence[Memory]
 Bracket = Literal["gated", "stream", "drained", "host"]
-Variant = Literal["warm", "fresh"]
+Variant = Literal["warm", "fresh", "cold"]
 Ending = Literal["complete", "interrupted", "failed"]
 
 
@@ -239,10 +254,10 @@ class Measurement(ShortRepr, msgspec.Struct, frozen=True):
     A copy in both directions at once makes three measurements: the sides `h2d`, `d2h` and their `sum`.
 
     `nbytes`: the size of a copy; `moved_bytes`: what one transfer moves in all. `variant`: `fresh` if each copy goes to
-    memory that was just allocated. `bracket`: how trials are timed. `verified`: whether the contents arrived.
-    `first_s`: the first transfer of all, which does not count as a trial. `summary`: the times by the device's events;
-    `dispatch`: until the calls returned; `wall`: by the caller's clock. A framework's route has `route_info`, `worker`
-    and `batch`.
+    memory that was just allocated, `cold` if files are read that the page cache does not hold. `bracket`: how trials
+    are timed. `verified`: whether the contents arrived. `first_s`: the first transfer of all, which does not count as a
+    trial. `summary`: the times by the device's events; `dispatch`: until the calls returned; `wall`: by the caller's
+    clock. A framework's route has `route_info`, `worker` and `batch`.
     """
 
     route: str
@@ -408,7 +423,7 @@ class Parameters(msgspec.Struct, frozen=True):
     explained: str = ""
 
 
-RunKind = Literal["ceiling", "measure", "frameworks", "explain"]
+RunKind = Literal["ceiling", "measure", "frameworks", "explain", "files"]
 
 
 class Run(HasTable, SavedDocument, frozen=True):
@@ -434,6 +449,7 @@ class Run(HasTable, SavedDocument, frozen=True):
     failure: str | None = None
     workers: tuple[Worker, ...] = ()
     published: tuple[Published, ...] = ()
+    files: LoadedFiles | None = None
     tracing: Fact[Tracing] = unknown(NOT_TRACED)
     ring: Fact[machines.Ring] = unknown(machines.NOT_STAGED)
     schema_version: int = SCHEMA_VERSION
@@ -474,6 +490,25 @@ class Run(HasTable, SavedDocument, frozen=True):
             listed = ", ".join(map(format_size, sizes)) or "none"
             raise UsageError(f"This run has no ceiling for {direction}{at}; it has {listed}.")
         return max(known, key=lambda row: row.gbps or 0.0)
+
+
+def limits_beside(row: Measurement, rows: Sequence[Measurement]) -> list[Measurement]:
+    """What may limit a load of files: the link, and reads of the disk or of the page cache; for as many bytes."""
+    replace, found = msgspec.structs.replace, []
+    for each in rows:
+        if each.worker is None and (each.is_raw or each.variant == row.variant):
+            scale = row.nbytes / each.nbytes
+            trials = tuple(replace(trial, elapsed_s=trial.elapsed_s * scale) for trial in each.trials)
+            found.append(replace(each, trials=trials))
+    return found
+
+
+def limit_of(limits: Sequence[Measurement]) -> Measurement | None:
+    """The slowest of what a load needs: the link, and the fastest of the reads."""
+    known = [each for each in limits if each.gbps is not None]
+    links, reads = ([each for each in known if each.is_raw == is_link] for is_link in (True, False))
+    fastest = [max(each, key=lambda row: row.gbps or 0.0) for each in (links, reads) if each]
+    return min(fastest, key=lambda row: row.gbps or 0.0, default=None)
 
 
 def run_problems(run: Run) -> Problems:

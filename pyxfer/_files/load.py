@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyxfer._files.formats import stored_arrays
 from pyxfer._files.readers import DeviceReader, HostReader
 from pyxfer._files.results import HostArrays, Results
 from pyxfer._files.windows import Block, Window, blocks_of, windows_of
 from pyxfer._machine.engine import is_host
+from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._upload.api import device_name_of, shared_uploader
 from pyxfer._upload.arrays import name_of, type_name
 from pyxfer._upload.pending import FixedTicket, Started, ended
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     Reader: TypeAlias = DeviceReader | HostReader
     Paths: TypeAlias = Path | Iterable[Path]
     Framework: TypeAlias = FrameworkName | Literal["numpy"]
+
+Result = TypeVar("Result")
 
 # A transfer of this size takes 10 ms on a fast link, and the pause before the next one 0.1 ms.
 _WINDOW_BYTES = 512 << 20
@@ -103,7 +106,7 @@ def load_tensors_into(targets: Mapping[str, Any], paths: Paths) -> None:
     """
     if not targets:
         return
-    files = stored_arrays(paths, targets)
+    files = _interruptibly(lambda: stored_arrays(paths, targets))
     uploader = shared_uploader(device_name_of(next(iter(targets.values()))))
     found = [_Given(stored, targets[stored.name], uploader) for stored in files.arrays]
     streams = {given.stream for given in found}
@@ -152,7 +155,7 @@ class _Given:
 def _arrays(
     paths: Paths, to: Framework, names: Iterable[str] | None, device: int | str, dtype: Any, window_bytes: int
 ) -> Iterator[dict[str, Any]]:
-    files = stored_arrays(paths, names)
+    files = _interruptibly(lambda: stored_arrays(paths, names))
     reader: Reader
     if to == HostArrays.module:
         results, reader = Results(HostArrays(), dtype), HostReader()
@@ -200,6 +203,7 @@ class _Load:
     ) -> None:
         self._files, self._blocks, self._reader, self._allocate = files, blocks, reader, allocate
         self._running: deque[_Running] = deque()
+        self._open: OpenFiles | None = None
 
     def run(self, window_bytes: int) -> Iterator[list[Block]]:
         """Yield the blocks of each window when their bytes have arrived."""
@@ -221,7 +225,9 @@ class _Load:
             self._running.append(_Running(window, None, Started(FixedTicket(is_done=True), lambda: None, None)))
             return
         with _naming_files():
-            files = self._reader.open(self._files, window.files)
+            files = self._open
+            if files is None or files.numbers != window.files:
+                files = self._open = _interruptibly(lambda: self._reader.open(self._files, window.files))
             self._running.append(_Running(window, files, self._reader.start(files, window)))
 
     def _finish_first(self) -> list[Block]:
@@ -231,8 +237,16 @@ class _Load:
             self._running.popleft()
             first.started.ticket.result(0.0)
             if first.files is not None:
-                first.files.check_unchanged()
+                _interruptibly(first.files.check_unchanged)
         return first.window.done
+
+
+def _interruptibly(call: Callable[[], Result]) -> Result:
+    """Call it in another thread, because Ctrl-C does not end a system call that waits for a network."""
+    calls, found = [call], list[Result]()  # emptied, because the thread keeps them a little longer
+    if run_interruptible(lambda: found.append(calls.pop()()), lambda: None) is not Ending.DONE:
+        raise KeyboardInterrupt
+    return found.pop()
 
 
 @contextmanager

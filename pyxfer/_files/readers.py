@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack, suppress
+from queue import SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,11 +22,15 @@ from pyxfer.errors import ArrayFileError, DeviceTimeoutError
 from pyxfer.native import HOST, choose
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from pyxfer._files.formats import StoredFiles
     from pyxfer._files.windows import Window
     from pyxfer._upload.movers import PlainMover, Ticket
     from pyxfer._upload.uploader import Uploader
     from pyxfer.native import Engine
+
+    Read: TypeAlias = tuple[Future[None], Callable[..., None], tuple[int, int, int, int]]
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in place of the file would block
 # The disk of an H200 host gives 2.7 GB/s to 4 threads and 2.4 to 16.
@@ -37,7 +43,7 @@ class OpenFiles:
     """Some of the files, open and as they were when their headers were read."""
 
     def __init__(self, engine: Engine, files: StoredFiles, numbers: Sequence[int]) -> None:
-        self._files, self._numbers = files, numbers
+        self._files, self.numbers = files, numbers
         self._descriptors: list[int] = []
         with ExitStack() as opened:
             rows = []
@@ -47,7 +53,7 @@ class OpenFiles:
                     buffered = os.open(path, _FLAGS)
                 except OSError as error:
                     raise ArrayFileError(f"{shown(path)} cannot be opened again: {error.strerror}.") from error
-                opened.callback(os.close, buffered)
+                opened.callback(_close, buffered)
                 self._descriptors.append(buffered)
                 rows.append((buffered, self._direct(path, number, opened), os.fstat(buffered).st_size, shown(path)))
             self.check_unchanged()
@@ -56,7 +62,7 @@ class OpenFiles:
 
     def check_unchanged(self) -> None:
         """Refuse files that have changed since their headers were read."""
-        for number, descriptor in zip(self._numbers, self._descriptors, strict=True):
+        for number, descriptor in zip(self.numbers, self._descriptors, strict=True):
             if identity_of(os.fstat(descriptor)) != self._files.identities[number]:
                 raise ArrayFileError(
                     f"{shown(self._files.paths[number])} was changed or replaced while it was read: load it again."
@@ -66,7 +72,7 @@ class OpenFiles:
         """A descriptor for reads past the page cache, or -1 if the file system has none, such as tmpfs."""
         with suppress(OSError):
             direct = os.open(path, _FLAGS | os.O_DIRECT)
-            opened.callback(os.close, direct)
+            opened.callback(_close, direct)
             if identity_of(os.fstat(direct)) == self._files.identities[number]:
                 return direct
         return -1
@@ -74,6 +80,11 @@ class OpenFiles:
     def __del__(self) -> None:
         if "_closing" in self.__dict__:
             self._closing.close()
+
+
+def _close(descriptor: int) -> None:
+    with suppress(OSError):  # of a network that is gone
+        os.close(descriptor)
 
 
 class DeviceReader:
@@ -87,16 +98,16 @@ class DeviceReader:
 
     def start(self, files: OpenFiles, window: Window) -> Started:
         try:
-            with self._uploader._usable_mover() as mover:
+            with self._uploader._usable_mover(of_files=True) as mover:
                 if not isinstance(mover, RingMover):
                     _send_by_driver(mover, files, window)
-                    return _started(FixedTicket(is_done=True), window)
+                    return _started(FixedTicket(is_done=True), files, window)
                 source = self._uploader.engine.FileWindow(files.set, *window.ranges_and_parts())
-                return _started(mover.start_read(source, self._stream()), window)
+                return _started(mover.start_read(source, self._stream()), files, window)
         except Exception:
             raise
         except BaseException:  # Ctrl-C, perhaps after the transfer has started
-            self.leave([_started(FixedTicket(is_done=False), window)])
+            self.leave([_started(FixedTicket(is_done=False), files, window)])
             raise
 
     def leave(self, started: Sequence[Started]) -> None:
@@ -104,8 +115,9 @@ class DeviceReader:
         self._uploader._dropped.add(started)
 
 
-def _started(ticket: Ticket, window: Window) -> Started:
-    return Started(ticket, lambda: None, [block.keep for block in window.blocks])
+def _started(ticket: Ticket, files: OpenFiles, window: Window) -> Started:
+    # Not only the memory: to close a file of a network that does not answer may block.
+    return Started(ticket, lambda: None, (files, [block.keep for block in window.blocks]))
 
 
 def _send_by_driver(mover: PlainMover, files: OpenFiles, window: Window) -> None:
@@ -120,23 +132,53 @@ _left = Dropped()
 
 
 class HostReader:
-    """Reads to host memory by threads."""
+    """Reads to host memory by threads. Python does not wait for these at its exit, as it does for those of a pool."""
 
     def __init__(self) -> None:
         _left.sweep()
         self._engine = choose(HOST).engine
-        self._threads = ThreadPoolExecutor(_HOST_THREADS, "pyxfer-files")
+        self._reads: SimpleQueue[Read | None] = SimpleQueue()
+        self._threads = 0
 
     def open(self, files: StoredFiles, numbers: Sequence[int]) -> OpenFiles:
         return OpenFiles(self._engine, files, numbers)
 
     def start(self, files: OpenFiles, window: Window) -> Started:
-        reads = [self._threads.submit(files.set.read, *each) for each in window.reads(_HOST_PIECE_BYTES)]
-        return _started(_ThreadsTicket(reads), window)
+        reads: list[Read] = [(Future(), files.set.read, each) for each in window.reads(_HOST_PIECE_BYTES)]
+        started = _started(_ThreadsTicket([future for future, _, _ in reads]), files, window)
+        try:
+            for read in reads:
+                self._reads.put(read)
+            while self._threads < _HOST_THREADS:
+                Thread(target=_serve, args=(self._reads,), name="pyxfer-files", daemon=True).start()
+                self._threads += 1
+        except BaseException:  # Ctrl-C
+            self.leave([started])
+            raise
+        return started
 
     def leave(self, started: Sequence[Started]) -> None:
+        for each in started:
+            if isinstance(each.ticket, _ThreadsTicket):
+                each.ticket.cancel()
         _left.add(started)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for _ in range(self._threads):
+            self._reads.put(None)
+        self._threads = 0
+
+
+def _serve(reads: SimpleQueue[Read | None]) -> None:
+    while read := reads.get():
+        future, call, arguments = read
+        del read
+        if future.set_running_or_notify_cancel():
+            try:
+                call(*arguments)
+            except Exception as error:  # noqa: BLE001 - raised where the result is taken
+                future.set_exception(error)
+            else:
+                del call  # it keeps the files open
+                future.set_result(None)
 
 
 class _ThreadsTicket:
@@ -145,6 +187,11 @@ class _ThreadsTicket:
 
     def done(self) -> bool:
         return all(read.done() for read in self._reads)
+
+    def cancel(self) -> None:
+        """Leave out the reads that have not begun."""
+        for read in self._reads:
+            read.cancel()
 
     def result(self, seconds: float) -> None:
         until = time.monotonic() + seconds

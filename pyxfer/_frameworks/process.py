@@ -168,8 +168,8 @@ class Supervisor:
         if self._is_started and not self._log.closed:
             self._outcome.guilty = self._marker.read()
             self._ours.close()
-            _kill(self._process)
-            self._outcome.log = _tail(self._log.fileno())
+            kill(self._process)
+            self._outcome.log = tail_of(self._log.fileno())
         self._owned.close()
 
     def _count_time(self) -> None:
@@ -243,7 +243,7 @@ class Supervisor:
         """Note how the process ended; the pipe closed before the last message."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_PATIENCE_S)
-        self._note("crashed", _describe_exit(self._process.returncode))
+        self._note("crashed", describe_exit(self._process.returncode))
 
     def _note(self, ended: WorkerEnding, reason: str) -> None:
         self._outcome.ended, self._outcome.reason = ended, reason
@@ -262,13 +262,13 @@ class Supervisor:
             outcome.reason += ", while it started"
 
 
-def _describe_exit(code: int | None) -> str:
+def describe_exit(code: int | None) -> str:
     if code is None:
         return "its pipe closed, but it did not end"
     return f"it {ending_of(code)}"
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -284,7 +284,7 @@ _CRASHED_THREAD = "Current thread"
 _NOISE = re.compile(r"\s*@\s+0x|Extension modules: ")
 
 
-def _tail(log: int) -> tuple[str, ...]:
+def tail_of(log: int) -> tuple[str, ...]:
     """The last lines of the log. Of Python's own report of a crash, which comes last, only the beginning is kept."""
     size = os.fstat(log).st_size
     text = os.pread(log, LOG_BYTES, max(0, size - LOG_BYTES)).decode(errors="replace")

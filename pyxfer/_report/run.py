@@ -8,7 +8,7 @@ from typing import get_args
 from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._document.machines import HOST_MEMORY
-from pyxfer._report import explain, frameworks, rates
+from pyxfer._report import explain, files, frameworks, rates
 from pyxfer._report.explain import find_explained, print_explained, waterfall_lines
 from pyxfer._report.frameworks import print_frameworks, worker_lines
 from pyxfer._report.grid import Cell, Grid, picked, text_grid
@@ -70,6 +70,9 @@ def _print_first_page(run: runs.Run, page: Page) -> bool:
     """The answer and what to do next. False, with nothing printed, if the run has no such page."""
     if not rates.has_times(run):
         return False
+    if run.kind == "files":
+        files.print_files(run, page)
+        return True
     if run.kind == "ceiling":
         print_overview(run, page)
         return True
@@ -137,6 +140,8 @@ def _headline(run: runs.Run) -> str:
         figures = "" if explained is None else explain.answer(explained)
     if run.kind == "frameworks":
         figures = frameworks.answer(run)
+    if run.kind == "files":
+        figures = files.answer(run)
     where = f" These figures are of {HOST_MEMORY}." if run.runtime == "host" else ""
     return f"{ending}{' ' * bool(ending)}{figures}{where}"
 
@@ -157,7 +162,8 @@ def _badge(run: runs.Run) -> tuple[Badge, str]:
 
 
 def _advice(run: runs.Run) -> list[Advice]:
-    return explain.advice(run) if run.kind == "explain" else frameworks.advice(run) if run.kind == "frameworks" else []
+    by_kind = {"explain": explain.advice, "frameworks": frameworks.advice, "files": files.advice}
+    return by_kind[run.kind](run) if run.kind in by_kind else []
 
 
 REPORT = Report(

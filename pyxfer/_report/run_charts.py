@@ -14,6 +14,7 @@ from pyxfer._document import machines, runs
 from pyxfer._report import plots
 from pyxfer._report.explain import Explained, find_explained, is_staged, part_colours, waterfall_lines
 from pyxfer._report.explain import headline as explained_text
+from pyxfer._report.files import charts_of_files
 from pyxfer._report.frameworks import group_text
 from pyxfer._report.notes import label, label_words
 from pyxfer._report.report import INTERVALS, Caption, Charts
@@ -44,6 +45,8 @@ def charts_of_run(run: runs.Run) -> Charts:
     timed = [m for m in run.measurements if m.gbps is not None and m.verified.value is not False]
     if run.kind == "explain":
         return _charts_of_explained(run, timed)
+    if run.kind == "files":
+        return charts_of_files(run)
     if run.kind == "frameworks":
         groups = [group for group in group_rows(run, [""] * len(run.measurements)) if _drawn_routes(group)]
         return {"routes": plots.stack(partial(_routes_plot, run, group) for group in groups)}

@@ -33,7 +33,7 @@ from pyxfer._upload.prefetch import (
     target_ahead,
     warn_of_pinning,
 )
-from pyxfer._upload.settings import PartialSettings, default_settings
+from pyxfer._upload.settings import PartialSettings, default_settings, read_settings
 from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of, framework_of
 from pyxfer._upload.trees import MIN_PACKED, RefusedArrayError, arrays_of, groups_of, naming_refused, send_arrays
 from pyxfer._upload.tuning import settings_for
@@ -125,6 +125,8 @@ class Uploader(ShortRepr):
         self._pid = os.getpid()
         self._turn = threading.Lock()
         self._mover: Mover | None = None
+        # Of loads: files are read fast with other settings, and a file system that stalls must not stop uploads.
+        self._reader: Mover | None = None
         self._closed = False
         self._targets: dict[str, Target] = {}
         self._dropped = Dropped()
@@ -134,7 +136,7 @@ class Uploader(ShortRepr):
         place = "in host memory" if is_host(self._engine) else f"for GPU {self._device}"
         if self._closed:
             return f"{place}: closed"
-        if self._mover is None:
+        if not self._movers():
             return f"{place}: not used yet"
         return f"{place}: {format_size(self.pinned_bytes)} page-locked"
 
@@ -151,7 +153,10 @@ class Uploader(ShortRepr):
     @property
     def pinned_bytes(self) -> int:
         """The page-locked memory that it holds now, in bytes."""
-        return 0 if self._mover is None or self._closed else self._mover.pinned_bytes
+        return 0 if self._closed else sum(mover.pinned_bytes for mover in self._movers())
+
+    def _movers(self) -> list[Mover]:
+        return [mover for mover in (self._mover, self._reader) if mover is not None]
 
     @overload
     def upload(self, x: Any, to: FrameworkName | Target, block: Literal[True] = True) -> Any: ...
@@ -249,10 +254,10 @@ class Uploader(ShortRepr):
         with native_call():
             with self._turn:
                 self._closed = True
-                mover = self._mover
+                movers = self._movers()
             self._results.close()
             try:
-                if mover is not None:
+                for mover in movers:
                     mover.close()
             except DeviceTimeoutError:
                 self._pool.abandon()
@@ -262,7 +267,7 @@ class Uploader(ShortRepr):
                     self._pool.close()
                 raise
             self._pool.close()
-            self._mover = None  # if closing raised, it is ended at exit
+            self._mover = self._reader = None  # if closing raised, they are ended at exit
         self._dropped.clear()
 
     def __enter__(self) -> Uploader:
@@ -286,35 +291,36 @@ class Uploader(ShortRepr):
             warnings.warn(f"An uploader was not closed completely: {error}", CleanupWarning, stacklevel=2)
 
     def _abort(self) -> None:
-        if mover := self._cancel():
+        for mover in self._cancel():
             mover.end(AT_EXIT_S)
 
-    def _cancel(self) -> Mover | None:
-        """Cancel running transfers and refuse later ones. Returns the mover, which the caller has to end."""
+    def _cancel(self) -> list[Mover]:
+        """Cancel running transfers and refuse later ones. Returns the movers, which the caller has to end."""
         if os.getpid() != self._pid:
-            return None
+            return []
         self._closed = True
         self._results.close()
-        if self._mover is None:
-            return None
-        self._pool.abandon()
-        self._mover.cancel()
-        return self._mover
+        movers = self._movers()
+        if movers:
+            self._pool.abandon()
+        for mover in movers:
+            mover.cancel()
+        return movers
 
     @contextmanager
-    def _usable_mover(self) -> Iterator[Mover]:
+    def _usable_mover(self, *, of_files: bool = False) -> Iterator[Mover]:
         with native_call() as allowed:
             if not allowed:
                 raise UsageError("Python is exiting, so this Uploader cannot be used")
             self._dropped.sweep()
             try:
-                yield self._ready()
+                yield self._ready(of_files=of_files)
             except RuntimeError as error:
                 if self._closed and type(error) is RuntimeError:  # from the ring, which another thread has closed
                     raise UsageError(_CLOSED) from error
                 raise
 
-    def _ready(self) -> Mover:
+    def _ready(self, *, of_files: bool) -> Mover:
         if os.getpid() != self._pid:
             raise ForkedError(
                 "This Uploader belongs to the parent process, and its threads do not exist in a forked child: start "
@@ -323,6 +329,11 @@ class Uploader(ShortRepr):
         with self._turn:
             if self._closed:
                 raise UsageError(_CLOSED)
+            if of_files:
+                if self._reader is None:
+                    settings = read_settings(self._engine, self._device).within(self._budget_bytes)
+                    self._reader = make_mover(self._engine, self._device, settings)
+                return self._reader
             if self._mover is None:
                 chosen = settings_for(self._engine, self._device, given=self._given, budget_bytes=self._budget_bytes)
                 self._mover = make_mover(self._engine, self._device, chosen.settings)
@@ -509,7 +520,7 @@ def _bytes_of(array: NDArray[Any]) -> Source:
 def _at_exit() -> None:
     """End all uploaders within one common time limit, because their devices may not answer."""
     until = time.monotonic() + AT_EXIT_S
-    movers = [mover for uploader in list(_open) if (mover := uploader._cancel()) is not None]
+    movers = [mover for uploader in list(_open) for mover in uploader._cancel()]
     for mover in movers:
         with suppress(CudaError, DeviceTimeoutError):  # the end of the process releases the rest
             mover.end(max(0.0, until - time.monotonic()))

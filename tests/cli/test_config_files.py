@@ -35,6 +35,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     monkeypatch.chdir(folder)
     monkeypatch.delenv("PYXFER_STORE", raising=False)
     monkeypatch.delenv("PYXFER_RING", raising=False)
+    monkeypatch.delenv("PYXFER_READ_RING", raising=False)
     return _writer(folder / "pyproject.toml")
 
 
@@ -199,6 +200,9 @@ def test_python_and_the_command_line_use_the_store_and_the_ring_of_the_files(
     assert f"ring in '{tmp_path}" in ring["reason"]
     project('[tool.pyxfer]\nring = "threads=4"\nstore = "own.db"\n')
     assert settings_set(os.environ)[0].threads == 4
+    assert settings_set(os.environ, "PYXFER_READ_RING")[0].threads is None
+    project('[tool.pyxfer]\nread_ring = "threads=5"\nstore = "own.db"\n')
+    assert settings_set(os.environ, "PYXFER_READ_RING")[0].threads == 5
     assert "project/own.db" in command("baseline", "list").stderr
 
 
@@ -293,7 +297,7 @@ def test_a_file_that_cannot_be_read_is_refused_and_a_pipe_is_no_file(
     assert values("ceiling")["budget"] == "5"
 
 
-@pytest.mark.parametrize("key", ["store", "ring"])
+@pytest.mark.parametrize("key", _config.OF_THE_MACHINE)
 def test_python_refuses_a_broken_file_too(project: Write, key: str) -> None:
     project("[tool.pyxfer]\nstore = \n")
     with pytest.raises(px.UsageError, match="not valid TOML"):

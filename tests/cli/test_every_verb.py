@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from baseline.store.making import make_baseline, run_at
 from command_line import interrupt_when, shell
@@ -44,6 +45,7 @@ CALLS: dict[Words, Words] = {
     ("ceiling",): (),
     ("frameworks",): (),
     ("explain",): ("raw.pinned-async",),
+    ("files",): ("ARRAY.npy", "--to", "numpy"),
     ("doctor",): ("RUN",),
     ("links",): (),
     ("info",): (),
@@ -88,6 +90,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     documents = {"RUN": make_run(), "HOST": make_host("n1"), "FLEET": make_fleet(), "BASELINE": make_baseline()}
     for name, document in documents.items():
         codec.save(document, folder / name)
+    np.save(folder / "ARRAY.npy", np.arange(1000.0))
     (folder / "script.py").write_text("raise SystemExit('the script ran')")
     return folder
 
@@ -285,6 +288,7 @@ REQUIRING: list[Words] = [
     ("ceiling",),
     ("frameworks",),
     ("explain", "torch.to"),
+    ("files", "ARRAY.npy"),
     ("links",),
     ("doctor",),
     ("tune",),
@@ -399,6 +403,7 @@ QUIETLY: dict[Words, Words] = {
     ("ceiling",): (*SMALL, "--direction", "h2d", "--no-trace"),
     ("frameworks",): ("cupy", *SMALL),
     ("explain",): ("raw.pageable-memcpy", *SMALL),
+    ("files",): ("a.npy", "--to", "numpy", "--state", "warm", *OVER_HOST, "--budget", "0.1s"),
     ("links",): (*OVER_HOST, "--group", "host", "--engine", "ce", "--size", "64KiB", "--budget", "0.1s"),
     ("doctor",): (*OVER_HOST, "--budget", "0.1s"),
     ("tune",): (*OVER_HOST, "--budget", "1us"),
@@ -425,6 +430,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYXFER_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     make_run().save("run.json")
+    np.save("a.npy", np.arange(1000.0))
     make_host("node-1").save("node-1.json")
     Path("script.py").write_text("print('its own')")
     return tmp_path

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from files.making import entry, safetensors, written
+from files.stalling import stalling
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
@@ -39,8 +40,9 @@ class Own(Target):
 
 @pytest.fixture
 def up(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Uploader]:
-    """The shared uploader, over the host runtime."""
-    with Uploader("host", threads=3, chunk_bytes=4096, slots=4) as made:
+    """The shared uploader, over the host runtime. Its ring for files is small."""
+    monkeypatch.setenv("PYXFER_READ_RING", "threads=3,chunk=4KiB,slots=4")
+    with Uploader("host") as made:
         monkeypatch.setattr(uploader, "choose", lambda *_: Choice(engine, "host", ""))
         monkeypatch.setattr(api, "_by_name", {"host": made, 0: made})
         monkeypatch.setattr(api, "_by_index", {("host", 0): made})
@@ -78,7 +80,7 @@ def _parts(*arguments: Any) -> Iterator[tuple[str, Any]]:
 
 def loaded(up: Uploader, path: Path, window_bytes: int = 1 << 20, names: Any = None, dtype: Any = None) -> Arrays:
     """By way of device memory, and back."""
-    found = _parts(path, Own(up._pool), names, "host", dtype, window_bytes)  # type: ignore[arg-type]
+    found = _parts(path, Own(up._pool), names, "host", dtype, window_bytes)
     return {name: up.download(array) for name, array in found}
 
 
@@ -130,7 +132,7 @@ def test_types_of_less_than_a_byte_are_refused_before_anything_is_read(tmp_path:
 def test_without_a_ring_the_driver_copies(
     up: Uploader, engine: Engine, file: Path, arrays: Arrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    up._mover = PlainMover(engine, 0)
+    up._reader = PlainMover(engine, 0)
     monkeypatch.setattr(readers, "_HOST_PIECE_BYTES", 10_000)
     assert same(loaded(up, file), arrays)
 
@@ -138,7 +140,7 @@ def test_without_a_ring_the_driver_copies(
 def test_the_loop_of_a_stream_keeps_no_array(up: Uploader, tmp_path: Path) -> None:
     save_file({f"{number}": np.full(2 << 20, number, np.uint8) for number in range(8)}, tmp_path / "x.safetensors")
     alive: list[weakref.ref[Any]] = []
-    for name, array in _parts(tmp_path, Own(up._pool), None, 0, None, 2 << 20):  # type: ignore[arg-type]
+    for name, array in _parts(tmp_path, Own(up._pool), None, 0, None, 2 << 20):
         assert up.download(array)[0] == int(name)
         alive.append(weakref.ref(array))
         del array
@@ -147,7 +149,7 @@ def test_the_loop_of_a_stream_keeps_no_array(up: Uploader, tmp_path: Path) -> No
 
 
 def test_a_stream_that_is_left_early_ends_its_transfers(up: Uploader, file: Path, arrays: Arrays) -> None:
-    stream = _parts(file, Own(up._pool), None, 0, None, 5000)  # type: ignore[arg-type]
+    stream = _parts(file, Own(up._pool), None, 0, None, 5000)
     next(stream)
     del stream
     assert same(loaded(up, file), arrays)
@@ -180,7 +182,7 @@ def test_arrays_on_the_device_are_filled_by_several_windows(
         name: np.array(each[..., ::-1] + 1 if each.ndim else each + 1, each.dtype) for name, each in arrays.items()
     }
     save_file(others, tmp_path / "other.safetensors")
-    targets = dict(_parts(file, Own(up._pool), None, 0, None, 1 << 20))  # type: ignore[arg-type]
+    targets = dict(_parts(file, Own(up._pool), None, 0, None, 1 << 20))
     pyxfer.load_tensors_into(targets, tmp_path / "other.safetensors")
     assert same({name: up.download(each) for name, each in targets.items()}, others)
 
@@ -289,7 +291,7 @@ def test_device_memory_that_runs_out_ends_the_load(
             return super().empty_parts(nbytes, parts)
 
     with pytest.raises(MemoryError, match="no more"):
-        for _ in _parts(file, Small(up._pool), None, 0, None, 5000):  # type: ignore[arg-type]
+        for _ in _parts(file, Small(up._pool), None, 0, None, 5000):
             pass
     assert same(loaded(up, file), arrays)
 
@@ -309,6 +311,34 @@ def test_ctrl_c_ends_a_load_and_the_uploader_goes_on(
     with pytest.raises(KeyboardInterrupt):
         loaded(up, file, 5000)
     assert same(loaded(up, file), arrays)
+
+
+@pytest.mark.parametrize("stall_at", [0, 1 << 20], ids=["headers", "data"])
+@pytest.mark.parametrize("to", ["numpy", "device"])
+def test_ctrl_c_ends_a_load_that_stalls_and_uploads_go_on(up: Uploader, tmp_path: Path, to: str, stall_at: int) -> None:
+    arrays: Arrays = {"a": np.full(3 << 20, 7, np.uint8)}
+    save_file(arrays, tmp_path / "x.safetensors")
+    stalled = tmp_path / "stalled"
+    stalled.mkdir()
+    with stalling(stalled, tmp_path / "x.safetensors", stall_at) as server:
+        if server is None:
+            pytest.skip("no file system can be mounted here")
+        sent: list[Any] = []
+
+        def interrupt() -> None:
+            server.await_stall()
+            sent.append(up.download(up.upload(arrays["a"], Own(up._pool))))
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+        beside = threading.Thread(target=interrupt)
+        beside.start()
+        target: Any = "numpy" if to == "numpy" else Own(up._pool)
+        with pytest.raises(KeyboardInterrupt):
+            list(_parts(stalled / "x.safetensors", target, None, "host", None, 1 << 20))
+        beside.join()
+        assert np.array_equal(sent[0], arrays["a"])
+        server.release()
+        assert same(loaded(up, stalled / "x.safetensors"), arrays)
 
 
 def test_two_loads_at_once(up: Uploader, file: Path, arrays: Arrays) -> None:
@@ -331,6 +361,7 @@ def test_a_closed_uploader_and_an_unknown_framework_are_refused(up: Uploader, fi
 
 def test_a_load_leaves_no_descriptor_open(up: Uploader, file: Path) -> None:
     loaded(up, file, 5000)
+    pyxfer.load_tensors(file, to="numpy")  # lets go of what loads that were interrupted have kept
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     loaded(up, file, 5000)

@@ -16,6 +16,7 @@ from baseline.store.making import make_baseline
 from baseline_samples import Slower, as_usual, make_sample, slow_pinned
 from doctor.cases import bare_metal, copies, counters, h200, h200_link, health
 from explain_samples import make_explain_run
+from files_samples import make_files_run, make_warm_run
 from fleet_samples import CELLS, judged, make_host
 from framework_samples import make_frameworks_run, make_image_batch_run
 from link_samples import make_links
@@ -151,6 +152,8 @@ DOCUMENTS: dict[str, Any] = {
     "doctor-wrong": doctor(bare_metal(link=NARROW, measurements=copies(0.48)), health(after=counters(99))),
     "explain": make_explain_run(),
     "explain-host": host_run(make_explain_run()),
+    "files": make_files_run(),
+    "files-warm": make_warm_run(),
     "fleet": fleet(),
     "fleet-host": make_host(labels={"rack": "r7"}),
     "frameworks": make_frameworks_run(),
@@ -165,7 +168,7 @@ DOCUMENTS: dict[str, Any] = {
     "watch-unseen": make_unseen(),
 }
 MARKDOWN = (
-    *("baseline", "ceiling-doubts", "compare-slow", "doctor-wrong", "explain", "fleet", "fleet-host"),
+    *("baseline", "ceiling-doubts", "compare-slow", "doctor-wrong", "explain", "files", "fleet", "fleet-host"),
     *("frameworks-images", "history", "links", "session", "watch-stalled"),
 )
 CSV = (

@@ -1,10 +1,11 @@
-"""The settings of a ring: their limits, how they fit a budget, and the variable PYXFER_RING."""
+"""The settings of a ring: their limits, how they fit a budget, and the variables that set them."""
 
 from __future__ import annotations
 
 import json
 import os
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from upload.tunings import START
 
 from pyxfer._document.codec import to_json
 from pyxfer._document.tunings import KeptTuning, TuningFile
+from pyxfer._machine import numa
 from pyxfer._upload.settings import (
     PartialSettings,
     RingSettings,
@@ -25,6 +27,7 @@ from pyxfer._upload.settings import (
     find_tuning,
     keep_tuning,
     make_ring,
+    read_settings,
     settings_set,
     tuning_key,
 )
@@ -111,6 +114,33 @@ def test_make_ring_uses_the_settings(engine: Engine) -> None:
         assert (ring.threads, ring.chunk_bytes, ring.slots, ring.fill, ring.spin_us) == (2, 64 * KIB, 512, "plain", 20)
         assert sum(nbytes for kind, _, nbytes in testing.allocated() if kind == "pinned") == ring.pinned_bytes
     assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.parametrize(("cpus", "threads"), [(1, 1), (2, 2), (16, 16), (96, 16)])
+def test_files_are_read_by_all_usable_processors_up_to_sixteen(
+    cpus: int, threads: int, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cpus)))
+    found = read_settings(engine, 0, {"PYXFER_RING": "threads=3,slots=9"})
+    assert (found.threads, found.pinned_bytes) == (threads, 32 * MIB)
+    by_hand = read_settings(engine, 0, {"PYXFER_READ_RING": "threads=3,slots=9,spin=1ms"})
+    assert by_hand == replace(found, threads=3, slots=9, spin_us=1000)
+
+
+def test_the_processors_of_the_devices_node_read_files(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def bound_to_three(*_: object) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 4})
+            yield
+
+    monkeypatch.setattr(numa, "bind", bound_to_three)
+    assert read_settings(engine, 0, {}).threads == 3
+
+
+def test_a_ring_that_reads_files_takes_no_fill() -> None:
+    with pytest.raises(UsageError, match=r"^PYXFER_READ_RING='threads=3,fill=plain' .* Example: PYXFER_READ_RING="):
+        settings_set({"PYXFER_READ_RING": "threads=3,fill=plain"}, "PYXFER_READ_RING")
 
 
 EXAMPLE = 'Example: PYXFER_RING="threads=8,chunk=64KiB,slots=512,fill=streaming"'

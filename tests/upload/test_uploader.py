@@ -279,7 +279,7 @@ def test_an_uploader_closed_by_another_thread_raises_usage_error(own: Target) ->
     with pytest.raises(RuntimeError, match="the ring is closed"):
         up.upload(VALUES, own)
     up._closed, ready = True, up._ready
-    up._ready = lambda: mover  # type: ignore[method-assign]
+    up._ready = lambda **_: mover  # type: ignore[method-assign]
     with pytest.raises(UsageError):
         up.upload(VALUES, own)
     up._ready = ready  # type: ignore[method-assign]
