@@ -100,3 +100,11 @@ def _read_until_closed(controller: int) -> list[bytes]:
             break
         chunks.append(chunk)
     return chunks
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

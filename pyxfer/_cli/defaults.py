@@ -16,7 +16,7 @@ from pyxfer.errors import UsageError
 # The options that a file may set. Left out is what names a file to write, code or a command to run, or one question.
 _KEYS = (
     "at_once batch budget capacity cell complete confirm details device direction duration engine fail_on fresh group "
-    "label memory mode no_trace patience precision processes quiet require_gpu retries route seed size skip steps "
+    "label memory mode no_trace patience precision processes quiet require_gpu retries route size skip steps "
     "tolerance via wait workload"
 )
 KEYS = frozenset(_KEYS.split())

@@ -68,8 +68,6 @@ def as_exit_codes() -> Iterator[None]:
         _reserve.clear()
         _end(_memory_text(error), NOT_VALID)
     except OSError as error:
-        if isinstance(error, FileNotFoundError) and not _has_current_folder():
-            _end("The current folder has been deleted: change to another one (cd).", USAGE)
         where = f" ({error.filename})" if error.filename else ""
         _end(f"{error.strerror or error}{where}.", USAGE)
     except KeyboardInterrupt:
@@ -98,14 +96,6 @@ def _is_out_of_memory(error: MemoryError | SystemError | ImportError) -> bool:
     """Also if the loader found no room for a compiled module, or Python none for the exception."""
     said = str(error)
     return isinstance(error, MemoryError) or "failed to map segment" in said or "without exception set" in said
-
-
-def _has_current_folder() -> bool:
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _code_of(error: PyxferError) -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from pyxfer._cli import options as opt
 from pyxfer._cli.defaults import Application
 from pyxfer._cli.failures import NO_GPU, NOT_VALID, say
@@ -29,28 +27,18 @@ app = Application(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-ExportJson = Annotated[
-    str | None, opt.option("--export-json", "FILE", "Write all verdicts; compressed if FILE ends in .gz; - is stdout.")
-]
-ExportJunit = Annotated[
-    str | None, opt.option("--export-junit", "FILE", "Write JUnit XML, one case a host; - is stdout.")
-]
 ExportDrain = Annotated[
     str | None, opt.option("--export-drain", "FILE", "Write HOST REASON for each slow host; - is stdout.")
 ]
-Save = Annotated[bool, typer.Option("--save", help="Keep the verdicts in the store, for pyxfer fleet history.")]
 
 
 @app.command(epilog=opt.example("pyxfer fleet judge documents/", "pyxfer fleet judge node1.json node2.json node3.json"))
 def judge(
     files: Annotated[list[str], opt.argument("FILE|FOLDER...", "What pyxfer fleet host has written on each host.")],
-    export_json: ExportJson = None,
-    export_junit: ExportJunit = None,
+    export_json: opt.WholeJson = None,
     export_prometheus: opt.ExportPrometheus = None,
     export_drain: ExportDrain = None,
     report: opt.Report = None,
-    save: Save = False,
-    store: opt.Store = None,
 ) -> None:
     """Judge hosts by their documents.
 
@@ -61,10 +49,8 @@ def judge(
     from pyxfer._fleet.collect import read_confirmations, read_reports
     from pyxfer._fleet.judge import judge as judge_hosts
 
-    exports = fleet_exports(export_json, export_junit, export_prometheus, export_drain, report)
-    judged = judge_hosts(read_reports(files), confirmations=read_confirmations(files))
-    trouble = kept_in_store(judged, store, exports) if save else ""
-    deliver_fleet(judged, exports, trouble)
+    exports = fleet_exports(export_json, export_prometheus, export_drain, report)
+    deliver_fleet(judge_hosts(read_reports(files), confirmations=read_confirmations(files)), exports)
 
 
 @app.command(
@@ -79,7 +65,6 @@ def show(
             "--line", "npd|nagios", "One line and the exit code for node-problem-detector (0 to 2) or Nagios (0 to 3)."
         ),
     ] = None,
-    export_junit: ExportJunit = None,
     export_prometheus: opt.ExportPrometheus = None,
     export_drain: ExportDrain = None,
     report: opt.Report = None,
@@ -94,9 +79,9 @@ def show(
         raise UsageError(f"--line {line!r:.40} is unknown: choose one of {', '.join(LINES)}.")
     if host is not None and line is None:
         raise UsageError("--host needs a line: add --line npd or --line nagios.")
-    if line is not None and any((export_junit, export_prometheus, export_drain, report)):
+    if line is not None and any((export_prometheus, export_drain, report)):
         raise UsageError("--line prints one line and writes no file: leave it out, or the exports and --report.")
-    exports = fleet_exports(None, export_junit, export_prometheus, export_drain, report)
+    exports = fleet_exports(None, export_prometheus, export_drain, report)
     place = "/dev/stdin" if file == "-" else file
     if line is None:
         _print(Fleet.load(place), exports)
@@ -104,29 +89,8 @@ def show(
         _end_with_line(place, line, host)
 
 
-@app.command(epilog=opt.example("pyxfer fleet history node7", "pyxfer fleet history --store postgresql://db/pyxfer"))
-def history(
-    host: Annotated[
-        str | None, opt.argument("[HOST]", "This host's verdicts and figures; without it, every fleet.")
-    ] = None,
-    store: opt.Store = None,
-    limit: Annotated[int, opt.option("--limit", "N", "Newest fleets to show.", min=1, max=10_000)] = 30,
-) -> None:
-    """Show earlier verdicts, which --save has kept in the store."""
-    from pyxfer._baseline.store import open_store
-    from pyxfer._report.fleet import print_fleets, print_host_history
-    from pyxfer._report.layout import Page
-
-    with open_store(store, create=False) as opened:
-        if host is None:
-            print_fleets(opened.fleets(limit), Page(sys.stdout))
-        else:
-            print_host_history(host, opened.fleet_history(host, limit), Page(sys.stdout))
-
-
 def fleet_exports(
     json: str | None,
-    junit: str | None,
     prometheus: str | None,
     drain: str | None,
     report: str | None,
@@ -136,13 +100,13 @@ def fleet_exports(
     from pyxfer._cli.output import Exports, document_json
     from pyxfer._report.fleet_formats import TEXTS
 
-    given = {"junit": junit, "prometheus": prometheus, "drain": drain}
+    given = {"prometheus": prometheus, "drain": drain}
     texts = ((path, TEXTS[form]) for form, path in given.items())
     return Exports((json, document_json), *texts, report=report, quiet=quiet)
 
 
 def deliver_fleet(fleet: Fleet, exports: Exports[Fleet], trouble: str = "") -> None:
-    """Print the page, write the exports, and exit with the fleet's code. `trouble`: why the store has not kept it."""
+    """Print the page, write the exports, and exit with the fleet's code. `trouble`: what else was not written."""
     _print(fleet, exports)
     if trouble:
         say(trouble)
@@ -158,19 +122,6 @@ def code_of(fleet: Fleet) -> int:
         return 0
     states = {host.state for host in fleet.hosts} - {"duplicate"}
     return NO_GPU if states == {"no GPU"} else NOT_VALID
-
-
-def kept_in_store(fleet: Fleet, store: str | None, exports: Exports[Fleet]) -> str:
-    """Save the verdicts; empty, or why they were not saved."""
-    import pyxfer
-
-    try:
-        with pyxfer.open_store(store) as opened:  # a StoreError also if SQLAlchemy is not installed
-            kept, shown = opened.add_fleet(fleet), opened.shown
-    except PyxferError as error:
-        return f"The verdicts above are complete, but were not stored: {error}"
-    exports.note(f"saved {kept} in {shown}")
-    return ""
 
 
 def _print(fleet: Fleet, exports: Exports[Fleet]) -> None:

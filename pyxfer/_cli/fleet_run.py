@@ -84,12 +84,10 @@ def run(
     program: Program = "pyxfer",
     at_once: AtOnce = 256,
     confirm: Confirm = True,
-    export_json: fleet.ExportJson = None,
-    export_junit: fleet.ExportJunit = None,
+    export_json: opt.WholeJson = None,
     export_prometheus: opt.ExportPrometheus = None,
     export_drain: fleet.ExportDrain = None,
     report: opt.Report = None,
-    save: fleet.Save = False,
     store: opt.Store = None,
 ) -> None:
     """Measure all hosts and judge them.
@@ -104,7 +102,7 @@ def run(
     from pyxfer._fleet.launch import HostJob
     from pyxfer._fleet.run import FleetRun, Kept
 
-    exports = fleet.fleet_exports(export_json, export_junit, export_prometheus, export_drain, report, quiet=quiet)
+    exports = fleet.fleet_exports(export_json, export_prometheus, export_drain, report, quiet=quiet)
     transport, named = units.word_of(via, TRANSPORTS, "--via"), _named_hosts(hosts, hosts_file)
     job = HostJob(_words_of(program), budget_of(budget), labels_of(label or (), {}), device)
     wait_s = None if wait is None else units.seconds_of(wait, "--wait")
@@ -120,9 +118,8 @@ def run(
             measured = FleetRun(launcher, kept, progress)
             judged, interrupted = measured.run(confirm=confirm), measured.interrupted
     kept.put_fleet(codec.encode(judged))
-    trouble = kept.finish() or (fleet.kept_in_store(judged, store, exports) if save else "")
     try:
-        fleet.deliver_fleet(judged, exports, trouble)
+        fleet.deliver_fleet(judged, exports, kept.finish())
     finally:
         if interrupted:
             say("interrupted")

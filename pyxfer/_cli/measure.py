@@ -64,7 +64,6 @@ def frameworks(
     patience: opt.Patience = "2min",
     complete: opt.Complete = False,
     details: opt.Details = False,
-    seed: opt.Seed = None,
     no_trace: opt.NoTrace = False,
     require_gpu: opt.RequireGpu = False,
     quiet: opt.Quiet = False,
@@ -95,7 +94,6 @@ def frameworks(
         precision=units.share_of(precision, "--precision"),
         budget=units.seconds_of(budget, "--budget"),
         patience=units.seconds_of(patience, "--patience"),
-        seed=seed,
         complete=complete,
         trace=not no_trace,
     )
@@ -116,16 +114,11 @@ def explain(
     patience: opt.Patience = "2min",
     complete: opt.Complete = False,
     details: opt.Details = False,
-    seed: opt.Seed = None,
     require_gpu: opt.RequireGpu = False,
     quiet: opt.Quiet = False,
     export_json: opt.ExportJson = None,
-    export_csv: Annotated[
-        str | None, opt.option("--export-csv", "FILE", "Write one row per route, without the parts; - is stdout.")
-    ] = None,
-    export_md: Annotated[
-        str | None, opt.option("--export-md", "FILE", "Write Markdown tables of routes and parts; - is stdout.")
-    ] = None,
+    export_csv: opt.ExportCsv = None,
+    export_md: opt.ExportMd = None,
     report: opt.Report = None,
 ) -> None:
     """Show where the time of one route goes.
@@ -145,7 +138,6 @@ def explain(
         precision=units.share_of(precision, "--precision"),
         budget=units.seconds_of(budget, "--budget"),
         patience=units.seconds_of(patience, "--patience"),
-        seed=seed,
         complete=complete,
     )
     output.measure_and_deliver(measure, exports, device, require_gpu=require_gpu, details=details)
@@ -250,7 +242,6 @@ def ceiling(
     budget: opt.Budget = "8.5s",
     details: opt.Details = False,
     complete: opt.Complete = False,
-    seed: opt.Seed = None,
     no_trace: opt.NoTrace = False,
     require_gpu: opt.RequireGpu = False,
     quiet: opt.Quiet = False,
@@ -277,7 +268,6 @@ def ceiling(
         fresh=fresh,
         precision=units.share_of(precision, "--precision"),
         budget=units.seconds_of(budget, "--budget"),
-        seed=seed,
         complete=complete,
         trace=not no_trace,
     )
@@ -302,7 +292,6 @@ def files(
     budget: opt.Budget = "60s",
     patience: opt.Patience = "2min",
     details: opt.Details = False,
-    seed: opt.Seed = None,
     require_gpu: opt.RequireGpu = False,
     quiet: opt.Quiet = False,
     export_json: opt.ExportJson = None,
@@ -329,7 +318,6 @@ def files(
         precision=units.share_of(precision, "--precision"),
         budget=units.seconds_of(budget, "--budget"),
         patience=units.seconds_of(patience, "--patience"),
-        seed=seed,
     )
     output.measure_and_deliver(measure, exports, device, require_gpu=require_gpu, details=details)
 
@@ -357,7 +345,6 @@ def links(
     budget: LinksBudget = None,
     complete: opt.Complete = False,
     details: opt.Details = False,
-    seed: opt.Seed = None,
     require_gpu: opt.RequireGpu = False,
     quiet: opt.Quiet = False,
     export_json: opt.ExportJson = None,
@@ -381,7 +368,6 @@ def links(
         size=None if size is None else units.size_of(size, "--size"),
         precision=units.share_of(precision, "--precision"),
         budget=None if budget is None else units.seconds_of(budget, "--budget"),
-        seed=seed,
         complete=complete,
     )
     first = 0 if device is None else device

@@ -56,15 +56,15 @@ def _text_of_saved(saved: Run | Links) -> str:
 
     if saved.runtime == "host":
         raise UsageError("The document was measured in host memory and not over a link: give that of a GPU.")
-    return _text([saved]) if isinstance(saved, Run) else _text(list(runs_of(saved)), saved)
+    return _text([saved] if isinstance(saved, Run) else list(runs_of(saved)))
 
 
-def _text(runs: list[Run], links: Links | None = None) -> str:
+def _text(runs: list[Run]) -> str:
     from pyxfer._report import prometheus
 
     for run in runs:
         _say_left_out(run)
-    return prometheus.exposition([_exported(run) for run in runs], links).decode()
+    return prometheus.exposition([_exported(run) for run in runs]).decode()
 
 
 def _stored(url: str | None) -> list[Run]:

@@ -49,7 +49,6 @@ Budget = Annotated[str, option("--budget", "TIME", "Time limit for measuring, su
 Complete = Annotated[
     bool, flag("--complete/--no-complete", "Measure everything, even if that takes far more than the budget.")
 ]
-Seed = Annotated[int | None, option("--seed", "N", "Seed for the order of trials; a run stores its seed.", min=0)]
 NoTrace = Annotated[bool, flag("--no-trace/--trace", "Skip the traced trials at the end of the run.")]
 Patience = Annotated[str, option("--patience", "TIME", "Kill a framework process that is silent for this long.")]
 RequireGpu = Annotated[bool, flag("--require-gpu/--no-require-gpu", "Fail with exit code 3 if no GPU is usable.")]

@@ -353,8 +353,9 @@ _UNTIL_STDIN_ENDS = (
 def _explain_ssh(code: int, errors: str) -> tuple[AnswerState, str] | None:
     if code != _SSH_FAILED:
         return None
-    # It says why it cannot connect, and nothing if a signal has ended what it has started.
-    return ("lost", errors.splitlines()[-1]) if errors else ("failed", "the job and its session were killed")
+    # It says why it cannot connect, and nothing if a signal has ended what it has started. It may warn of a new host.
+    said = [line for line in errors.splitlines() if not line.startswith("Warning: ")]
+    return ("lost", said[-1]) if said else ("failed", "the job and its session were killed")
 
 
 def _check_installed(program: str) -> None:

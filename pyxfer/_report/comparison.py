@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from pyxfer._document.baselines import Cause, CellComparison, Comparison, Difference, Verdict
-from pyxfer._document.machines import Fact
 from pyxfer._report import junit
-from pyxfer._report.grid import CONTROL, Cell, Column, Grid, Row, fields, number, text_grid
-from pyxfer._report.layout import Column as PageColumn
-from pyxfer._report.layout import Page, fitting_table, rate_cells
+from pyxfer._report.grid import CONTROL, Cell, Column, Grid, Row, fields, number, picked, text_grid
+from pyxfer._report.layout import Page
 from pyxfer._report.plots import MAX_BARS, change_plot
 from pyxfer._report.report import Badge, Caption, Charts, Report, Section
 from pyxfer._report.tables import Value
 from pyxfer._report.text import (
     NANO,
-    Lines,
     clean,
     counted,
     escaped,
+    first_of,
     format_latency,
-    nanoseconds_text,
     remark_text,
     sentence,
 )
@@ -179,28 +176,23 @@ _WHOLE = 2000
 def print_comparison(comparison: Comparison, page: Page) -> None:
     page.line(clean(headline(comparison), longest=_WHOLE), style=_STYLES[comparison.verdict])
     page.line(f"Overall {clean(overall_text(comparison))}.")
+    sections = dict(_sections(comparison))
     if page.details:
-        page.section("Likely causes, the most certain first", [line for c in comparison.causes for line in _cause(c)])
+        page.section("Likely causes, the most certain first", sections["Likely causes"])
     else:
-        page.section("To do", _listed(remedies(comparison)))
+        page.section("To do", [("-", clean(text, _WHOLE)) for text in remedies(comparison)])
     matter = [_difference(each) for each in comparison.differences if each.matters]
     others = [_difference(each) for each in comparison.differences if not each.matters]
     page.section("Differences that may cost bandwidth", matter)
     page.section("Other differences" if matter else "Differences that cost no bandwidth", others)
     _cells(comparison, page)
     if page.details:
-        page.section("Undecided", _listed(doubts(comparison)))
-    missing = left_out(comparison)
-    page.section("Not compared", _listed([f"{_first(cells)}: {why}" for why, cells in missing.items()]))
-    page.section("Remarks", _listed([remark_text(remark) for remark in comparison.remarks]))
+        page.section("Undecided", sections["Undecided"])
+    for name in ("Not compared", "Remarks"):
+        page.section(name, sections[name])
     if not page.details and (comparison.causes or doubts(comparison)):
         page.line()
         page.line("More: --details (what was seen, why cells are undecided); --report page.html draws the changes")
-
-
-def _cause(cause: Cause) -> Lines:
-    lines = [("  -", sentence(clean(cause.text))), ("", f"Seen: {clean(cause.evidence)}.")]
-    return [*lines, ("", f"To do: {clean(cause.fix)}.")] if cause.fix else lines
 
 
 def _difference(difference: Difference) -> tuple[str, str]:
@@ -209,41 +201,13 @@ def _difference(difference: Difference) -> tuple[str, str]:
 
 
 def _cells(comparison: Comparison, page: Page) -> None:
-    found, others = shown(comparison)
-    rows = sorted(found, key=_order)
-    a, b = _short(comparison.a, "A"), _short(comparison.b, "B")
-    if a == b:
-        a, b = "A", "B"
+    cells, others = shown(comparison)
+    rows = [_row(comparison, row) for row in sorted(cells, key=_order)]
     page.line()
-    names = [f"{letter} is {clean(name)}" for letter, name in (("A", comparison.a), ("B", comparison.b))]
-    if (a, b) != (comparison.a, comparison.b) and "A" in (a, b):
-        page.line(f"{', '.join(names)}.")
-    if rates := [row for row in rows if not row.cell.is_latency]:
-        ends = [rate_cells([fact.value for fact in side]) for side in _sides(rates, "gbps")]
-        page.show(fitting_table(_comparison_columns(rates, (a, b), "GB/s", ends), page.columns))
-    if latencies := [row for row in rows if row.cell.is_latency]:
-        page.heading("Latencies of one load; twice the latency is a change of -50 %")
-        ends = [tuple(nanoseconds_text(fact.value) for fact in side) for side in _sides(latencies, "s")]
-        page.show(fitting_table(_comparison_columns(latencies, (a, b), "ns", ends), page.columns))
+    page.line(f"A is {clean(comparison.a)}, B is {clean(comparison.b)}.")
+    picked("", _COLUMNS, _READ, rows).print_on(page)
     if others:
         page.line(f"{others} --export-json has all.")
-
-
-def _sides(rows: Sequence[CellComparison], unit: str) -> list[list[Fact[float]]]:
-    return [[getattr(row, f"{side}_{unit}") for row in rows] for side in ("a", "b")]
-
-
-def _comparison_columns(
-    rows: Sequence[CellComparison], names: tuple[str, str], unit: str, ends: Sequence[Sequence[str]]
-) -> list[PageColumn]:
-    verdicts = [f"{row.verdict}, confirmed" if row.confirmed else row.verdict for row in rows]
-    return [
-        PageColumn(("cell",), tuple(escaped(row.text) for row in rows), left=True),
-        *(PageColumn((name, unit), tuple(side)) for name, side in zip(names, ends, strict=True)),
-        PageColumn(("change",), tuple(signed_change(row.ratio.value) for row in rows)),
-        PageColumn(("interval",), tuple(interval_text(row) for row in rows)),
-        PageColumn(("verdict",), tuple(verdicts), left=True),
-    ]
 
 
 def _order(row: CellComparison) -> tuple[str | int, ...]:
@@ -251,21 +215,6 @@ def _order(row: CellComparison) -> tuple[str | int, ...]:
     if cell.is_of_links:
         return ()  # as measured, because numbers of GPUs do not sort as text
     return cell.direction, cell.side, cell.memory, f"{cell.case} {cell.mode} {cell.variant}", cell.nbytes
-
-
-def _short(name: str, letter: str) -> str:
-    """A heading that is not wider than the figures."""
-    first = clean(name).partition(" ")[0]
-    return first if first in ("baseline", "now") else letter
-
-
-def _first(cells: Sequence[str]) -> str:
-    rest = len(cells) - _MAX_CELLS
-    return ", ".join(cells[:_MAX_CELLS]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _listed(lines: Sequence[str]) -> Lines:
-    return [("  -", clean(line, longest=_WHOLE)) for line in lines]
 
 
 def to_junit(comparison: Comparison) -> bytes:
@@ -319,17 +268,6 @@ def _beside_a(comparison: Comparison, row: CellComparison) -> str:
     return f"{', '.join(filter(None, words))} against {CONTROL.sub(' ', comparison.a)}"
 
 
-def metrics(comparison: Comparison) -> dict[str, dict[str, dict[str, float]]]:
-    """The bandwidth of B in each cell in Bencher's metric format, in bytes per second; latencies in nanoseconds."""
-    found = {}
-    for row in comparison.cells:
-        if row.b_gbps.value is not None:
-            metric = ("bandwidth", row.b_gbps.value * 1e9)
-            name, value = ("latency", (row.b_s.value or 0.0) * NANO) if row.cell.is_latency else metric
-            found[row.text] = {name: {"value": value}}
-    return found
-
-
 def _change_value(row: CellComparison) -> dict[str, Any]:
     """Ratios of times as changes of bandwidth in per cent; without an interval, its ends are the change itself."""
 
@@ -345,11 +283,13 @@ def _change_value(row: CellComparison) -> dict[str, Any]:
 
 _LONGEST, _LONGEST_LABEL = 600, 48
 _BADGES: dict[Verdict, Badge] = {"SAME": "good", "FAST": "good", "AMBIGUOUS": "doubtful", "SLOW": "bad"}
+_READ = ("cell", "A", "B", "change", "interval", "judged")
 _COLUMNS = (
     Column("cell", heading="cell"),
     *(Column(name, heading=name, saved=False) for name in ("A", "B", "change")),
     Column("interval", heading="95 % interval", saved=False),
-    Column("verdict", heading="verdict"),
+    Column("judged", heading="verdict", saved=False),
+    Column("verdict"),
     *(Column(name, "number") for name in ("ratio", "low", "high", "a_gbps", "b_gbps", "a_s", "b_s")),
     *(Column(name, "whole") for name in ("a_processes", "b_processes")),
     *(Column(name, "flag") for name in ("confirmed", "assumed")),
@@ -378,6 +318,7 @@ def _row(comparison: Comparison, row: CellComparison) -> Row:
         "B": b,
         "change": Cell(signed_change(row.ratio.value), None if not row.ratio.value else 1 / row.ratio.value - 1),
         "interval": Cell(interval_text(row)),
+        "judged": f"{row.verdict}, confirmed" if row.confirmed else row.verdict,
         **fields(row, *texts, "confirmed", "assumed", "why"),
         "a": comparison.a,
         "b": comparison.b,
@@ -388,10 +329,10 @@ def _sections(comparison: Comparison) -> list[Section]:
     named = {
         "Likely causes": [cause_text(cause) for cause in comparison.causes],
         "Undecided": doubts(comparison),
-        "Not compared": [f"{', '.join(cells)}: {why}" for why, cells in left_out(comparison).items()],
+        "Not compared": [f"{first_of(cells, _MAX_CELLS)}: {why}" for why, cells in left_out(comparison).items()],
         "Remarks": [remark_text(remark) for remark in comparison.remarks],
     }
-    return [(name, [("-", clean(text, _LONGEST)) for text in texts]) for name, texts in named.items()]
+    return [(name, [("-", clean(text, _WHOLE)) for text in texts]) for name, texts in named.items()]
 
 
 def _charts(comparison: Comparison) -> Charts:

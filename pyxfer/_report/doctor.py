@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pyxfer import units
-from pyxfer._document import machines, runs
 from pyxfer._document.examinations import Examination, Finding, Nearest, Status
-from pyxfer._report import run
+from pyxfer._report import rates, run
 from pyxfer._report.grid import Grid, text_grid
 from pyxfer._report.layout import Page
 from pyxfer._report.report import Advice, Badge, Report
-from pyxfer._report.text import Lines, clean, device_text, link_text, place_text, sentence
+from pyxfer._report.text import Lines, clean, first_of, machine_lines, place_text, sentence
 
 _BADGES: dict[Status, Badge] = {"fine": "good", "unknown": "none", "suspicious": "doubtful", "wrong": "bad"}
 _STYLES: dict[Status, str] = {"wrong": "bold red", "suspicious": "yellow", "unknown": "", "fine": ""}
@@ -17,7 +15,6 @@ _IN_FULL: tuple[Status, ...] = ("wrong", "suspicious")
 ORDER: tuple[Status, ...] = (*_IN_FULL, "unknown", "fine")
 _SPEED = ("ceiling", "known-host", "pageable")
 _NAMED = 4
-_SIDES: tuple[machines.Side, ...] = ("h2d", "d2h")
 _LONGEST = 600
 
 
@@ -61,7 +58,7 @@ def summary(examination: Examination) -> str:
     counts = {status: len(examination.of(status)) for status in _STYLES}
     bad = [*examination.of("wrong"), *examination.of("suspicious")]
     names = list(dict.fromkeys(clean(finding.subject) for finding in bad))
-    named = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    named = first_of(names, _NAMED)
     where = place_text(examination.run)
     place = where[0].upper() + where[1:]
     rest = f"findings: {counts['fine']} fine, {counts['unknown']} unknown"
@@ -75,40 +72,23 @@ def summary(examination: Examination) -> str:
 
 
 def heading_lines(examination: Examination) -> Lines:
-    environment = examination.environment
-    driver = "" if environment.driver.value is None else f", driver {clean(environment.driver.value)}"
-    lines = [("device", device_text(examination.device))]
-    if examination.run.runtime == "cuda":
-        lines.append(("link", link_text(examination.link)))
-    lines.append(("host", f"{clean(environment.host)}, {clean(environment.taken_at)}"))
-    lines.append(("with", f"pyxfer {clean(environment.pyxfer)}{driver}"))
-    if examination.nearest.value is not None:
-        lines.append(("known", _nearest_text(examination.nearest.value, examination.run)))
-    return lines
+    lines = machine_lines(examination.run)
+    known = examination.nearest.value
+    return lines if known is None else [*lines, ("known", _nearest_text(known))]
 
 
-def _nearest_text(nearest: Nearest, own: runs.Run) -> str:
-    reference, words = nearest.reference, []
-    name = f"{clean(reference.name)}, {clean(reference.taken_at[:10])}"
-    if not nearest.alike:
-        return f"{name}, the nearest but different: {'; '.join(map(clean, nearest.differs))}"
-    for side in _SIDES:
-        sizes = [m.nbytes for m in own.measurements if m.side == side and m.gbps is not None]
-        largest = max((nbytes for nbytes in sizes if reference.gbps(side, "pinned", nbytes)), default=0)
-        there = reference.gbps(side, "pinned", largest) if largest else None
-        if there:
-            alone = [m for m in own.measurements if m.side == m.direction == side and m.nbytes == largest]
-            here = max(m.gbps or 0.0 for m in alone if m.may_be_ceiling)
-            words.append(f"{side} {units.format_percent(here / there)} of its {units.format_gbps(there)}")
-    reached = f"Reached: {', '.join(words)}" if words else "No size was measured on both"
-    return f"{name}: the same device, link and payload. {reached}"
+def _nearest_text(nearest: Nearest) -> str:
+    name = f"{clean(nearest.reference.name)}, {clean(nearest.reference.taken_at[:10])}"
+    if nearest.alike:
+        return f"{name}: the same device, link and payload"
+    return f"{name}, the nearest but different: {'; '.join(map(clean, nearest.differs))}"
 
 
 def _grids(examination: Examination) -> list[Grid]:
     findings = [finding for status in ORDER for finding in examination.of(status)]
     rows = [(f.status, f.subject, f.seen, f.expected, f.why, f.do or "", f.sure) for f in findings]
     headings = ("status", "what", "seen", "expected", "why", "to do", "sure")
-    return [text_grid("Findings", headings, rows), run.measurements(examination.run)]
+    return [text_grid("Findings", headings, rows), rates.measurements(examination.run)]
 
 
 def _advice(examination: Examination) -> list[Advice]:

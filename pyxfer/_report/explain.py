@@ -90,8 +90,6 @@ class Better:
     """
 
     row: runs.Measurement
-    seconds: float
-    instead_of_s: float
     times: runs.Share
 
 
@@ -241,7 +239,7 @@ def part_colours(explained: Explained) -> dict[str, str]:
 def _part_name(row: runs.Measurement, name: runs.PartName) -> str:
     if name != "staging":
         return _PART_NAMES[name]
-    if _is_staged(row):
+    if is_staged(row):
         return "staging through the ring's slots"
     return (
         "staging of pageable memory"
@@ -276,14 +274,10 @@ def _copy_time_text(explained: Explained, dma: runs.Dma) -> str:
     time = units.format_seconds(dma.seconds.value)
     if dma.gbps is None:
         return time
-    most, ceiling = explained.run.link.most_gbps(explained.row.side), explained.other_ceiling
+    most = explained.run.link.most_gbps(explained.row.side)
     if most is not None and dma.gbps > most:
         return f"{time}, impossible: above the link's peak of {units.format_gbps(most / MAX_SHARE)}"
-    text = f"{time}, {units.format_gbps(dma.gbps)}"
-    if ceiling is None or not ceiling.dma_gbps:
-        return text
-    share = dma.gbps / ceiling.dma_gbps
-    return f"{text}, {f'{units.format_percent(share)} of' if share < 1 else 'no slower than'} the ceiling's copies"
+    return f"{time}, {units.format_gbps(dma.gbps)}"
 
 
 def host_lines(row: runs.Measurement) -> Lines:
@@ -353,17 +347,17 @@ def better_routes(explained: Explained, most: int = MAX_ADVICE) -> list[Better]:
 
 def better_text(explained: Explained, better: Better) -> str:
     row = better.row
-    name, seconds = clean(row.route), units.format_seconds(better.seconds)
+    name = clean(row.route)
+    seconds, instead = (units.format_seconds(m.summary.median_s if m.summary else 0.0) for m in (row, explained.row))
     if _shares_instead(explained, better):
         text = f"{name}: {seconds}, because it copies nothing"
     else:
         low, high = better.times.low, better.times.high
         interval = "" if low is None or high is None else f" ({_times(low)} to {_times(high)})"
-        instead = units.format_seconds(better.instead_of_s)
         text = f"{name}: {seconds} instead of {instead}, {_times(better.times.value)} times as fast{interval}"
     if row.memory != explained.row.memory:
         text += f"; needs {clean(row.memory)} memory"
-    if _is_staged(row):
+    if is_staged(row):
         text += "; takes ordinary arrays, staged through page-locked memory"
     recipe = RECIPES.get(row.route)
     return f"{text}; {recipe.condition}" if recipe is not None and recipe.condition else text
@@ -376,7 +370,7 @@ def program_code(row: runs.Measurement) -> str:
     if row.route_info is not None:
         return clean(row.route_info.call, longest=120)
     staged = RAW_DOWNLOAD if row.direction == "d2h" else RAW_UPLOAD
-    return staged if _is_staged(row) else ""
+    return staged if is_staged(row) else ""
 
 
 def _shares_instead(explained: Explained, better: Better) -> bool:
@@ -397,10 +391,10 @@ def _better(row: runs.Measurement, other: runs.Measurement) -> Better | None:
     if quick.high_s >= slow.low_s or min(quick.low_s, quick.median_s, quick.high_s) <= 0:
         return None
     times = runs.Share(slow.median_s / quick.median_s, slow.low_s / quick.high_s, slow.high_s / quick.low_s)
-    return Better(other, quick.median_s, slow.median_s, times)
+    return Better(other, times)
 
 
-def _is_staged(m: runs.Measurement) -> bool:
+def is_staged(m: runs.Measurement) -> bool:
     return m.mode == machines.STAGED or (m.route_info is not None and m.route_info.staged)
 
 

@@ -1,10 +1,8 @@
-"""Fleets: the page with the worst hosts, causes, groups and what is missing; histories; the document of one host."""
+"""Fleets: the page with the worst hosts, causes, groups and what is missing; and the document of one host."""
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from functools import partial
 
 from pyxfer import units
@@ -12,18 +10,15 @@ from pyxfer._document.fleets import (
     Cohort,
     Fleet,
     FleetHost,
-    HostCell,
-    HostPoint,
     HostReport,
     HostVerdict,
-    KeptFleet,
     hosts_once,
 )
 from pyxfer._document.machines import HOST_MEMORY
 from pyxfer._report import fleet_words, grid
 from pyxfer._report.fleet_charts import charts_of_fleet, charts_of_host
-from pyxfer._report.grid import Grid, Row, fields, text_grid
-from pyxfer._report.layout import Column, Page, fitting_table
+from pyxfer._report.grid import Grid, Row, fields, picked, text_grid
+from pyxfer._report.layout import Page
 from pyxfer._report.report import INTERVALS, Badge, Caption, Report, Section
 from pyxfer._report.text import Lines, clean, counted, reason_text, remark_lines, remark_text
 from pyxfer.units import format_percent
@@ -171,63 +166,6 @@ def missing_lines(fleet: Fleet) -> Lines:
     return [*lines, ("", f"and {left} more hosts; --export-json has all")] if left else lines
 
 
-# --- history ----------------------------------------------------------------------------------------------------------
-
-
-def print_fleets(fleets: Sequence[KeptFleet], page: Page) -> None:
-    if not fleets:
-        page.line("The store has no fleet yet; pyxfer fleet judge --save keeps one.")
-        return
-    counts = {"hosts": "hosts", "slow": "slow", "suspect": "suspect", "not judged": "not_judged"}
-    columns = [
-        ("judged at", [clean(fleet.judged_at) for fleet in fleets]),
-        *((name, [str(getattr(fleet, field)) for fleet in fleets]) for name, field in counts.items()),
-        ("id", [fleet.id for fleet in fleets]),
-    ]
-    page.table(columns, ("judged at", "id"))
-
-
-def print_host_history(host: str, points: Sequence[HostPoint], page: Page) -> None:
-    name = clean(host, fleet_words.LONGEST_NAME)
-    if not points:
-        page.line(f"No stored fleet has the host {name}; pyxfer fleet history lists the fleets.")
-        return
-    slow = sum(point.verdict == "slow" for point in points)
-    page.line(f"{name}: slow in {slow} of {len(points)} fleets; now {points[-1].verdict}.", style="bold")
-    page.line()
-    missing = [clean(f"{point.state}: {point.reason}", 80) if point.reason else "" for point in points]
-    columns = [
-        Column(("judged at",), tuple(clean(point.judged_at) for point in points), left=True),
-        Column(("verdict",), tuple(point.verdict for point in points), left=True),
-        Column(("loss",), tuple("" if point.loss is None else format_percent(point.loss) for point in points)),
-        Column(
-            ("cell, or why it was not judged",),
-            tuple(why if point.cell is None else clean(point.cell) for point, why in zip(points, missing, strict=True)),
-            left=True,
-        ),
-    ]
-    page.show(fitting_table(columns, page.columns))
-    _print_figures([point.figures for point in points if point.figures], page)
-
-
-def _print_figures(known: Sequence[Mapping[str, tuple[float, float | None]]], page: Page) -> None:
-    if not known:
-        return
-    newest = known[-1]
-    medians = {name: statistics.median([each[name][0] for each in known if name in each]) for name in newest}
-    names = sorted(newest, key=lambda name: newest[name][0] / medians[name])[:8]
-    columns = [
-        ("cell", [clean(name) for name in names]),
-        ("newest", [f"{newest[name][0]:.4g}" for name in names]),
-        (f"median of {len(known)}", [f"{medians[name]:.4g}" for name in names]),
-        (
-            "usual of the cohort",
-            ["" if usual is None else f"{usual:.4g}" for _, usual in (newest[name] for name in names)],
-        ),
-    ]
-    page.table(columns, ("cell",), "The newest figures, those that have fallen most first")
-
-
 _MAX_SHOWN = 500
 
 
@@ -317,7 +255,7 @@ REPORT = Report(
             "Hosts beside each other",
             "Change against what is usual in the host's cohort, in per cent; of figures that differ only in the GPU, "
             "the worst one. Strong colours: judged low, and darker is slower; pale ones have no such verdict. Of many "
-            "hosts the worst are drawn, and below them quantiles of the others.",
+            "hosts the worst are drawn.",
         )
     },
     table=lambda fleet, _: _figures_of_hosts(fleet),
@@ -331,7 +269,7 @@ _LONGEST_FINDING = 600
 
 def print_host_report(report: HostReport, page: Page) -> None:
     page.line(_host_headline(report), style="bold" if report.ended == "complete" else "bold yellow")
-    page.section("Figures", [(clean(cell.cell.text), _figure(cell)) for cell in report.cells])
+    picked("Figures", _HOST_COLUMNS, _READ, _host_rows(report)).print_on(page)
     findings = [(clean(found.subject), clean(found.seen, longest=_LONGEST_FINDING)) for found in report.findings]
     page.section("Findings", findings)
     page.section("Remarks", [(clean(remark.code), remark_text(remark)) for remark in report.remarks])
@@ -349,18 +287,6 @@ def _host_heading(report: HostReport) -> Lines:
     if report.failure is not None:
         lines.append(("failure", clean(report.failure, longest=_LONGEST_FINDING)))
     return [*lines, ("labels", labels_text(report))] if report.labels else lines
-
-
-def _figure(cell: HostCell) -> str:
-    if cell.value.value is None:
-        return clean(f"none: {cell.value.reason}")
-    value, low, high = (
-        "" if each is None else f"{each:#.4g}".rstrip(".") for each in (cell.value.value, cell.low, cell.high)
-    )
-    figure = f"{value} {cell.unit}" + (f" ({low} to {high})" if low and high else "")
-    if cell.unit == "GB/s" and cell.peak.value is not None:
-        figure += f", {units.format_percent(cell.value.value / cell.peak.value)} of peak"
-    return figure
 
 
 def _host_headline(report: HostReport) -> str:
@@ -383,41 +309,40 @@ def _host_badge(report: HostReport) -> tuple[Badge, str]:
 
 
 def _host_grids(report: HostReport) -> list[Grid]:
-    figures = []
-    for cell in report.cells:
-        say = partial(fleet_words.figure_text, unit=cell.unit)
-        interval = f"{say(cell.low)} to {say(cell.high)}" if cell.low and cell.high else ""
-        trials = grid.Cell(str(len(cell.samples)), len(cell.samples))
-        figures.append((cell.cell.text, grid.number(cell.value.value, say), interval, trials, cell.value.reason or ""))
     findings = [(each.status, each.subject, each.seen, each.expected, each.do or "") for each in report.findings]
     return [
-        text_grid("Figures", ("cell", "figure", "95 % interval", "trials", "missing because"), figures),
+        Grid("Figures", _HOST_COLUMNS, _host_rows(report)),
         text_grid("Facts", ("fact", "value"), report.facts.items()),
         text_grid("Findings", ("status", "what", "seen", "expected", "to do"), findings),
     ]
 
 
+_READ = ("cell", "figure", "interval", "of_peak", "missing")
 _HOST_COLUMNS = (
-    grid.Column("cell"),
+    grid.Column("cell", heading="cell"),
+    grid.Column("figure", heading="figure", saved=False),
+    grid.Column("interval", heading="95 % interval", saved=False),
+    grid.Column("of_peak", heading="of peak", say=format_percent, saved=False),
     grid.Column("value", "number"),
     grid.Column("unit"),
     *(grid.Column(name, "number") for name in ("low", "high")),
-    grid.Column("n", "whole"),
-    grid.Column("missing"),
+    grid.Column("n", "whole", "trials"),
+    grid.Column("missing", heading="missing because"),
 )
 
 
-def _figures_of_host(report: HostReport) -> Grid:
-    rows = [
-        {
-            **fields(cell, "value", "unit", "low", "high"),
-            "cell": cell.cell.text,
-            "n": len(cell.samples),
-            "missing": cell.value.reason,
+def _host_rows(report: HostReport) -> list[Row]:
+    rows: list[Row] = []
+    for cell in report.cells:
+        value, peak, say = cell.value.value, cell.peak.value, partial(fleet_words.figure_text, unit=cell.unit)
+        readable = {
+            "figure": grid.number(value, say),
+            "interval": f"{say(cell.low)} to {say(cell.high)}" if cell.low and cell.high else "",
+            "of_peak": value / peak if value is not None and peak is not None and cell.unit == "GB/s" else None,
         }
-        for cell in report.cells
-    ]
-    return Grid("Figures", _HOST_COLUMNS, rows)
+        saved = {"n": len(cell.samples), "missing": cell.value.reason, **fields(cell, "value", "unit", "low", "high")}
+        rows.append({"cell": cell.cell.text, **readable, **saved})
+    return rows
 
 
 HOST_REPORT = Report(
@@ -431,5 +356,4 @@ HOST_REPORT = Report(
     sections=lambda report: [("Remarks", remark_lines(report.remarks))],
     charts=charts_of_host,
     captions={"figures": Caption("Figures of this host", INTERVALS)},
-    table=lambda report, _: _figures_of_host(report),
 )

@@ -8,32 +8,34 @@ from functools import lru_cache, partial
 from typing import Any
 
 from pyxfer._document.fleets import Fleet, HostReport
+from pyxfer._report import plots
 from pyxfer._report.fleet_words import figure_text, sentence, worst_first
-from pyxfer._report.plots import INK, MAX_BARS, WIDE, Spec, bar, bar_figure, bar_plot, category, inner_width, title_of
 from pyxfer._report.report import Charts
 from pyxfer._report.text import clean
 from pyxfer.units import format_percent
 
 _MAX_ROWS = 24
 _MAX_COLUMNS, _MAX_COLUMNS_NARROW = 12, 5
-# Dark letters on all of them have a contrast of 7 or more, on a light page and on a dark one.
-_LETTERS = "#101418"
-_SHADES = ("#e8edf2", "#ffe3c2", "#ffbf80", "#ff944d")
-_STEPS = (0.005, 0.02, 0.10)
-"""Losses from which on the next shade is used."""
-_LOW = 2
-"""The shade from which on a loss was judged low; others have a paler one, however large they are."""
-_AXIS: Spec = {"title": None, "domain": False, "ticks": False, "labelColor": INK, "labelLimit": 190}
+# Only what was judged low has a strong colour, however large other losses are.
+_SMALL, _LARGE, _NONE = "loss below 0.5 %", "0.5 % or more, not judged low", "not measured"
+_LOW, _VERY_LOW = "judged low", "judged low, 10 % or more"
+_SHADES = {
+    _SMALL: plots.BLUES[0],
+    _LARGE: plots.ORANGES[1],
+    _LOW: plots.ORANGES[3],
+    _VERY_LOW: plots.ORANGES[4],
+    _NONE: plots.GRID,
+}
+_SMALL_LOSS, _LARGE_LOSS = 0.005, 0.10
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the map: a host, or a quantile of many."""
+    """A host of the map. `low`: the families in which it was judged low."""
 
     name: str
     losses: dict[str, float]
-    low: frozenset[str] = frozenset()
-    """The families in which the host was judged low."""
+    low: frozenset[str]
 
 
 def charts_of_fleet(fleet: Fleet) -> Charts:
@@ -72,66 +74,41 @@ def rows_of(fleet: Fleet) -> tuple[Row, ...]:
     order = sorted(
         losses, key=lambda place: (first.get(id(fleet.hosts[place]), len(first)), -max(losses[place].values()))
     )
-    many = len(order) > _MAX_ROWS
-    shown = order[: _MAX_ROWS - 3] if many else order
     rows = []
-    for number, place in enumerate(shown, start=1):
+    for number, place in enumerate(order[:_MAX_ROWS], start=1):
         host = fleet.hosts[place]
         mark = "" if host.verdict == "fine" else f" ({host.verdict})"
         # Numbered, so that two hosts with one name have a row each.
         name = f"{number}. {clean(host.host, 24)}{mark}"
         rows.append(Row(name, losses[place], frozenset(loss.cell.family.text for loss in host.losses)))
-    others: dict[str, list[float]] = {}
-    for place in order[len(shown) :]:
-        for family, loss in losses[place].items():
-            others.setdefault(family, []).append(loss)
-    for words, share in (("worst of", 0.0), ("worst 1 % of", 0.01), ("median of", 0.5)) if many else ():
-        quantiles = {
-            family: sorted(found, reverse=True)[int(share * (len(found) - 1))] for family, found in others.items()
-        }
-        rows.append(Row(f"{words} {len(order) - len(shown)} others", quantiles))
     return tuple(rows)
 
 
-def _heat_map(fleet: Fleet, rows: Sequence[Row], width: int) -> Spec:
+def _heat_map(fleet: Fleet, rows: Sequence[Row], width: int) -> plots.Spec:
     worst: dict[str, float] = {}
     for row in rows:
         for family, loss in row.losses.items():
             worst[family] = max(worst.get(family, loss), loss)
-    most = _MAX_COLUMNS if width >= WIDE else _MAX_COLUMNS_NARROW
+    most = _MAX_COLUMNS if width >= plots.WIDE else _MAX_COLUMNS_NARROW
     chosen = sorted(worst, key=lambda family: -worst[family])[:most]
     columns = [family for family in worst if family in chosen]
     left = len(worst) - len(columns)
     more = f" The {len(columns)} of {len(worst)} figures with the largest losses are drawn." if left else ""
-    axis = {**_AXIS, "labelAngle": -40, "orient": "bottom", "labelOverlap": False}
-    x = {"field": "cell", "type": "nominal", "sort": [clean(name) for name in columns], "axis": axis}
-    y, room = category("host", [row.name for row in rows], width)
-    shade = {"field": "shade", "type": "nominal", "scale": None}
-    square = {"type": "rect", "stroke": "#ffffff", "strokeWidth": 1}
-    text = {"type": "text", "color": _LETTERS, "aria": False}
-    return {
-        "title": title_of(f"{sentence(fleet)}{more}", width),
-        "width": inner_width(width, room),
-        "height": 24 * len(rows),
-        "data": {"values": [_square(row, family) for row in rows for family in columns]},
-        "encoding": {"x": x, "y": y},
-        "layer": [
-            {"mark": square, "encoding": {"color": shade, "description": {"field": "words"}}},
-            {"mark": text, "encoding": {"text": {"field": "text"}}},
-        ],
-    }
+    more += f" The worst {_MAX_ROWS} hosts are drawn." if len(rows) == _MAX_ROWS else ""
+    values = [_square(row, family) for row in rows for family in columns]
+    axes = (("", [row.name for row in rows]), ("", list(map(clean, columns))))
+    return plots.heat_plot(values, axes, _SHADES, f"{sentence(fleet)}{more}", [], width)
 
 
 def _square(row: Row, family: str) -> dict[str, Any]:
-    loss = row.losses.get(family)
-    text, words, shade = "-", "not measured", "#ffffff"
+    loss, name = row.losses.get(family), clean(family)
+    figure, words, shade = "-", "not measured", _NONE
     if loss is not None:
-        text = f"{round(-loss * 100, 1) + 0.0:+.1f}"
+        figure = f"{round(-loss * 100, 1) + 0.0:+.1f}"
         words = f"{format_percent(abs(loss))} {'worse' if loss > 0 else 'better'} than usual"
-        step = sum(loss >= step for step in _STEPS)
-        shade = _SHADES[max(step, _LOW) if family in row.low else min(step, _LOW - 1)]
-    name = clean(family)
-    return {"host": row.name, "cell": name, "text": text, "words": f"{row.name}, {name}: {words}", "shade": shade}
+        pale = _SMALL if loss < _SMALL_LOSS else _LARGE
+        shade = (_LOW if loss < _LARGE_LOSS else _VERY_LOW) if family in row.low else pale
+    return {"row": row.name, "column": name, "figure": figure, "text": f"{row.name}, {name}: {words}", "shade": shade}
 
 
 def charts_of_host(report: HostReport) -> Charts:
@@ -140,7 +117,7 @@ def charts_of_host(report: HostReport) -> Charts:
         if (value := cell.value.value) is not None and cell.unit == "GB/s":
             name = clean(cell.cell.text)
             text = f"{name}: {figure_text(value, cell.unit)}"
-            bars.append(bar(clean(name, 48), value, text, bar_figure(value), low=cell.low, high=cell.high))
-    shown = bars[:MAX_BARS]
+            bars.append(plots.bar(clean(name, 48), value, text, plots.bar_figure(value), low=cell.low, high=cell.high))
+    shown = bars[: plots.MAX_BARS]
     title = f"{clean(report.host or 'a host without a name')}: the {len(shown)} rates that a fleet judges"
-    return {"figures": (lambda width: bar_plot(shown, title, width, "GB/s")) if shown else None}
+    return {"figures": (lambda width: plots.bar_plot(shown, title, width, "GB/s")) if shown else None}

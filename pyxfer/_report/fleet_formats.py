@@ -1,4 +1,4 @@
-"""A fleet for other programs: JUnit, Prometheus, a drain reason for Slurm, node-problem-detector and Nagios.
+"""A fleet for other programs: Prometheus, a drain reason for Slurm, node-problem-detector and Nagios.
 
 Node names go into shells and schedulers from here, so they and every text have safe characters only.
 """
@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from pyxfer._document.fleets import Contrast, Fleet, FleetHost, HostVerdict, hosts_once
-from pyxfer._report import junit
 from pyxfer._report.fleet_words import contrast_text, host_name, loss_text, sentence, worst_first
 from pyxfer._report.prometheus import Gauge, exposed, gauges
 from pyxfer._report.text import clean
@@ -98,19 +97,6 @@ def host_text(host: FleetHost, cause: Contrast | None) -> str:
     return f"{name} is {host.verdict}: {loss_text(worst)} in {clean(worst.cell.text)}{why}"
 
 
-def to_junit(fleet: Fleet) -> bytes:
-    """One case a host: a slow one is a failure, a suspect one and one that was not judged are skipped."""
-    suite, causes = junit.Suite("pyxfer fleet"), causes_of(fleet)
-    for host in hosts_once(fleet):
-        case = suite.add_case("pyxfer.fleet", host_name(host))
-        text = host_text(host, causes.get(host.host))
-        if host.verdict == "slow":
-            suite.fail(case, "slow", text, (f"{clean(loss.cell.text)}: {loss_text(loss)}" for loss in host.losses))
-        elif host.verdict != "fine":
-            suite.skip(case, host.verdict, text)
-    return suite.to_xml(sentence(fleet))
-
-
 def _gauges(fleet: Fleet) -> Iterator[Gauge]:
     hosts = hosts_once(fleet)
     counts = Counter(host.verdict for host in hosts)
@@ -139,7 +125,6 @@ def _gauges(fleet: Fleet) -> Iterator[Gauge]:
 
 
 TEXTS: dict[str, Callable[[Fleet], str]] = {
-    "junit": lambda fleet: to_junit(fleet).decode(),
     "prometheus": lambda fleet: exposed(lambda: gauges(_gauges(fleet))).decode(),
     "drain": drain_lines,
 }

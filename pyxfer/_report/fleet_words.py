@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from pyxfer._document.fleets import CellLoss, CellUnit, CohortCell, Contrast, Fleet, FleetHost, hosts_once
-from pyxfer._report.text import clean, counted
+from pyxfer._report.text import clean, counted, first_of
 from pyxfer.units import format_gbps, format_percent
 
 LONGEST_NAME = 60
@@ -18,8 +18,7 @@ def host_name(host: FleetHost) -> str:
 
 
 def some_names(hosts: Sequence[FleetHost]) -> str:
-    named = ", ".join(host_name(host) for host in hosts[:_MAX_NAMED])
-    return named + (f" and {len(hosts) - _MAX_NAMED} more" if len(hosts) > _MAX_NAMED else "")
+    return first_of(list(map(host_name, hosts)), _MAX_NAMED)
 
 
 def sentence(fleet: Fleet) -> str:

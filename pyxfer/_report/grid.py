@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyxfer._document.machines import Fact
-from pyxfer._report.tables import Kind, Table, Value, without_surrogates
+from pyxfer._report.tables import Kind, Table, Value, html_table, without_surrogates
 from pyxfer._report.text import clean
 
-_MAX_SMALL = 20
+if TYPE_CHECKING:
+    from pyxfer._report.layout import Page
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,18 @@ class Grid:
             [columns[place][at] for place in shown] for at in range(len(rows))
         ]
 
+    def print_on(self, page: Page) -> None:
+        """Print the table for readers below its name. Headings of numbers have a line for each word."""
+        headings, rows = self.readable(few=True)
+        columns = {}
+        left = set()
+        for heading, cells in zip(headings, zip(*rows, strict=True), strict=False):  # without rows there are no cells
+            is_text = all(cell.value is None for cell in cells)
+            name = heading if is_text else heading.replace(" ", "\n")
+            columns[name] = [cell.text for cell in cells]
+            left |= {name} if is_text else set()
+        page.table(columns.items(), left, self.name)
+
     def table(self) -> Table:
         saved = [column for column in self.columns if column.saved]
         rows = [tuple(_saved(row.get(column.name)) for column in saved) for row in self.rows]
@@ -116,17 +129,22 @@ class Grid:
         if self.largest:
             chosen = sorted(chosen, key=lambda row: -row[self.largest])
         headings, rows = self._readable(chosen)
-        shown = [_html_row("th", headings), *(_html_row("td", [c.text for c in row]) for row in rows[:_MAX_SMALL])]
-        left = len(self.rows) - len(rows[:_MAX_SMALL])
-        more = f"<p>{left} more rows: text(details=True) shows all</p>" if left > 0 else ""
+        texts = [[cell.text for cell in row] for row in rows]
+        table = html_table(headings, texts, len(self.rows), "text(details=True) shows all")
         notes = "".join(f"<p>{escape(text if mark == '-' else f'{mark}: {text}')}</p>" for mark, text in self.notes)
-        return f"<table>{''.join(shown)}</table>{more}{notes}"
+        return f"{table}{notes}"
 
 
 def text_grid(name: str, headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> Grid:
     """A grid of texts and `Cell`s; CSV and data frames have their texts."""
     columns = tuple(Column(heading, heading=heading) for heading in headings)
     return Grid(name, columns, [dict(zip(headings, row, strict=True)) for row in rows])
+
+
+def picked(name: str, columns: Sequence[Column], names: Sequence[str], rows: Iterable[Row]) -> Grid:
+    """A grid of some of the columns, in the order of `names`."""
+    known = {column.name: column for column in columns}
+    return Grid(name, tuple(known[each] for each in names), [{name: row.get(name) for name in names} for row in rows])
 
 
 def fields(struct: object | None, *names: str) -> dict[str, Any]:
@@ -152,10 +170,6 @@ def _cell(column: Column, value: Any) -> Cell:
 
 def _saved(value: Any) -> Any:
     return value.text if isinstance(value, Cell) else value
-
-
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(clean(cell))}</{tag}>' for cell in cells)}</tr>"
 
 
 # --- rows as text ----------------------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from pyxfer import units
 from pyxfer._document.baselines import Fingerprint, History, HistoryChange, HistoryGroup, HistoryPoint
 from pyxfer._document.links import LOAD_BYTES
 from pyxfer._document.machines import HOST_MEMORY
-from pyxfer._report.grid import Cell, Column, Grid, Row, fields, number
-from pyxfer._report.layout import Page, rate_cells
+from pyxfer._document.runs import Rate
+from pyxfer._report.grid import Cell, Column, Grid, Row, fields, number, picked
+from pyxfer._report.layout import Page
 from pyxfer._report.plots import Spec, Values, history_plot, stack
 from pyxfer._report.report import Badge, Caption, Charts, Report, Section
 from pyxfer._report.text import (
@@ -20,7 +21,7 @@ from pyxfer._report.text import (
     escaped,
     format_latency,
     moment_text,
-    nanoseconds_text,
+    rate_interval,
     remark_lines,
     remark_text,
     sentence,
@@ -30,8 +31,6 @@ MAX_TABLES = 6
 MAX_ROWS = 100
 LONGEST_HOST = 24
 _GPU_CHARACTERS = 12
-# An interval that ends above this many times the value is cut off there.
-_FARTHEST = 10
 
 
 def print_history(history: History, page: Page) -> None:
@@ -56,19 +55,10 @@ def _print_group(group: HistoryGroup, page: Page) -> None:
         page.line(f"{change_text(change, group)} since {moment_text(change.taken_at)[:16]}, run {clean(change.run_id)}")
     if not group.changes:
         page.line(without_change(group))
-    points = group.points[-MAX_ROWS:]
-    if len(points) < len(group.points):
-        page.line(f"Only the newest {len(points)} are shown; --export-csv has all.")
-    rates = rate_cells([point.gbps for point in points])
-    latencies = [nanoseconds_text(point.median_s) for point in points]
-    columns: list[tuple[str, Iterable[str]]] = [
-        ("time (UTC)", [moment_text(point.taken_at)[:16] for point in points]),
-        ("ns", latencies) if group.cell.is_latency else ("GB/s", rates),
-        ("95 % interval", _intervals(points, group)),
-        ("to median", [_change(point.change) for point in points]),
-        ("run", [clean(point.run_id) for point in points]),
-    ]
-    page.table(columns, ("time (UTC)", "run"))
+    rows = _rows([group])
+    if len(rows) > MAX_ROWS:
+        page.line(f"Only the newest {MAX_ROWS} are shown; --export-csv has all.")
+    picked("", _COLUMNS, _READ, rows[-MAX_ROWS:]).print_on(page)
 
 
 def _figure(gbps: float, group: HistoryGroup | None) -> str:
@@ -122,33 +112,20 @@ def gpu_text(machine: Fingerprint | HistoryGroup) -> str:
 
 def _print_newest(groups: Sequence[HistoryGroup], page: Page) -> None:
     ordered = sorted(groups, key=lambda group: group.points[-1].change)
-    newest = [group.points[-1] for group in ordered]
     texts = {group.cell_text for group in groups}
     of_cell = f" of {clean(groups[0].cell_text)}" if len(texts) == 1 else ""
-    page.heading(f"Newest of {len(groups)} histories{of_cell} and its change to their median; --host shows one")
-    columns: list[tuple[str, Iterable[str]]] = [
-        ("host", [escaped(group.host, LONGEST_HOST) for group in ordered]),
-        ("GPU", [gpu_text(group) for group in ordered]),
-        ("cell", [clean(group.cell_text) if len(texts) > 1 else "" for group in ordered]),
-        ("points", [str(len(group.points)) for group in ordered]),
-        ("GB/s", rate_cells([point.gbps for point in newest])),
-        ("to median", [_change(point.change) for point in newest]),
-    ]
-    page.table(columns, ("host", "GPU", "cell"))
+    heading = f"Newest of {len(groups)} histories{of_cell} and its change to their median; --host shows one"
+    rows = [{**_rows([each])[-1], "gpu": gpu_text(each), "host": escaped(each.host, LONGEST_HOST)} for each in ordered]
+    names = ("host", "gpu", *(() if of_cell else ("cell",)), "bandwidth", "change")
+    picked(heading, _COLUMNS, names, rows).print_on(page)
 
 
-def _intervals(points: Sequence[HistoryPoint], group: HistoryGroup) -> list[str]:
+def _interval(point: HistoryPoint, group: HistoryGroup) -> str:
+    if not point.low_gbps or not point.high_gbps:
+        return ""
     if group.cell.is_latency:
-        ends = [(point.high_gbps, point.low_gbps) for point in points]
-        return [f"{LOAD_BYTES / high:.1f} to {LOAD_BYTES / low:.1f}" if low and high else "" for high, low in ends]
-    texts = []
-    for point in points:
-        # A run of few trials has an interval whose lower end is near 0; its decimals would say nothing.
-        low, high = (rate_cells([end], most=2)[0] for end in (point.low_gbps, point.high_gbps))
-        if point.high_gbps is not None and point.high_gbps > _FARTHEST * point.gbps:
-            high = f"over {_FARTHEST * point.gbps:.0f}"
-        texts.append(f"{low} to {high}" if low and high else "")
-    return texts
+        return f"{LOAD_BYTES / point.high_gbps:.1f} to {LOAD_BYTES / point.low_gbps:.1f} ns"
+    return rate_interval(Rate(point.gbps, point.low_gbps, point.high_gbps))
 
 
 def _change(change: float) -> str:
@@ -184,23 +161,25 @@ def _is_searched(group: HistoryGroup) -> bool:
     return bool(group.changes) or group.drift is not None or group.limit.value is not None
 
 
+_READ = ("taken_at", "bandwidth", "interval", "change", "run")
 _COLUMNS = (
     Column("host", heading="host"),
     Column("runtime"),
     Column("device", heading="device"),
     Column("gpu", heading="GPU"),
     *(Column(name, heading=name) for name in ("cell", "worker")),
-    Column("taken_at", "moment", "time"),
-    Column("run", heading="run"),
+    Column("taken_at", "moment", "time (UTC)", lambda moment: moment_text(moment)[:16]),
     Column("bandwidth", heading="bandwidth", saved=False),
+    Column("interval", heading="95 % interval", saved=False),
     Column("change", heading="to median", saved=False),
+    Column("run", heading="run"),
     *(Column(name, "number") for name in ("gbps", "low_gbps", "high_gbps", "median_s", "to_median", "level_gbps")),
 )
 
 
-def _rows(history: History) -> list[Row]:
+def _rows(groups: Iterable[HistoryGroup]) -> list[Row]:
     rows: list[Row] = []
-    for group in history.groups:
+    for group in groups:
         of_group = {**fields(group, "host", "runtime", "device", "gpu", "worker"), "cell": group.cell_text}
         level, later = group.median_gbps, {change.run_id: change.after_gbps for change in group.changes}
         if group.changes:
@@ -211,6 +190,7 @@ def _rows(history: History) -> list[Row]:
             own = {
                 "run": point.run_id,
                 "bandwidth": number(point.median_s, format_latency) if group.cell.is_latency else rate,
+                "interval": _interval(point, group),
                 "change": Cell(_change(point.change), point.change - 1),
                 "to_median": point.change,
                 "level_gbps": level,
@@ -220,7 +200,7 @@ def _rows(history: History) -> list[Row]:
 
 
 def _grids(history: History) -> list[Grid]:
-    rows = _rows(history)
+    rows = _rows(history.groups)
     name = "Points" if len(rows) <= _MAX_POINTS else f"The last {_MAX_POINTS} of {len(rows)} points"
     return [Grid(name, _COLUMNS, rows[-_MAX_POINTS:])]
 
@@ -282,5 +262,5 @@ REPORT = Report(
             "change that chance does not explain; the lines between are medians. The axis does not begin at 0.",
         )
     },
-    table=lambda history, _: Grid("Points", _COLUMNS, _rows(history)),
+    table=lambda history, _: Grid("Points", _COLUMNS, _rows(history.groups)),
 )

@@ -41,6 +41,7 @@ _PAIR_CASES: tuple[tuple[str, documents.CopyEngine, str], ...] = (
 # A pair is named if it is slower than this share of the fastest.
 _NAMED_BELOW = 0.9
 _LOADS = (0.0, 0.5, 1.0)
+"""Shares of the link's rate that are copied beside a latency."""
 
 
 class _Cell(NamedTuple):
@@ -55,7 +56,7 @@ def charts_of_links(run: Links) -> Charts:
         "interference": plots.stack(_keeps(run, run.sharing, direction) for direction in _DIRECTIONS if run.sharing),
         "pairs": plots.stack(_pairs(run, *case) for case in _PAIR_CASES),
         "numa": plots.stack(_numa(run, direction) for direction in _DIRECTIONS),
-        "latency": plots.stack([_loads(run), _idle(run)]),
+        "latency": _latency(run),
     }
 
 
@@ -211,60 +212,31 @@ def _range_text(rates: Sequence[float]) -> str:
     return " to ".join(ends)
 
 
-def _loads(run: Links) -> plots.Make | None:
-    rows = [row for row in run.latencies if row.node is None]
-    pairs = sorted({(row.device, row.target) for row in rows if row.load and row.ns}, key=lambda pair: pair[1])
-    values = []
-    for pair in pairs[: len(plots.COLOURS)]:
-        loaded = [link_words.latency_row(rows, pair, large=False, quick=True, load=load) for load in _LOADS]
-        values += [value for row in loaded if row is not None for value in _load_values(row)]
-    if not values:
-        return None
-    left = len(pairs) - len(plots.COLOURS)
-    more = f"; {left} more pairs are in the table" if left > 0 else ""
-    title = titled(run.runtime, f"{_load_text(rows, pairs[0])}{more}")
-    return lambda width: plots.load_plot(values, title, width)
-
-
-def _load_values(row: documents.Latency) -> plots.Values:
-    name = f"GPU {row.device} from {_from_text(row)}"
-    beside = "" if row.load_gbps.value is None else f", {format_gbps(row.load_gbps.value)} copied beside it"
-    values: plots.Values = []
-    for part, fact in (("median", row.p50), ("p99", row.p99)):
-        if (chased := fact.value) is not None:
-            ns, low, high = chased.ns, chased.low_ns or chased.ns, chased.high_ns or chased.ns
-            text = f"{name}, {part} at {row.load * 100:.0f} % load: {ns:.0f} ns{beside}"
-            own = {"series": name, "part": part, "load": row.load}
-            values.append({**own, "ns": ns, "low": low, "high": high, "text": text})
-    return values
-
-
-def _load_text(rows: Sequence[documents.Latency], pair: Place) -> str:
-    idle, *_, busy = [link_words.latency_row(rows, pair, large=False, quick=True, load=load) for load in _LOADS]
-    if idle is None or not idle.ns or busy is None or not busy.ns:
-        return "Latency of dependent loads while the link copies"
-    name = f"GPU {idle.device} from {_from_text(idle)}"
-    times = f"{busy.ns / idle.ns:.3g} times"
-    return f"{name}: {idle.ns:.0f} ns without load, {busy.ns:.0f} ns at {busy.load * 100:.0f} % load, {times} as long"
-
-
-def _idle(run: Links) -> plots.Make | None:
+def _latency(run: Links) -> plots.Make | None:
+    """Of each pair without load and beside copies, and of each NUMA node; the host's memory comes first."""
     plain = [row for row in run.latencies if row.node is None]
-    pairs = dict.fromkeys((row.device, row.target) for row in plain)
-    near = [link_words.latency_row(plain, pair, large=False, quick=False, load=0.0) for pair in pairs]
-    nodes = [row for row in run.latencies if row.node is not None]
-    rows = [row for row in (*near, *nodes) if row is not None and row.p50.value is not None][: plots.MAX_BARS]
+    pairs = sorted(dict.fromkeys((row.device, row.target) for row in plain), key=lambda pair: pair[1])
+    found = [link_words.latency_row(plain, pair, quick=load > 0, load=load) for pair in pairs for load in _LOADS]
+    found += [row for row in run.latencies if row.node is not None]
     bars: plots.Values = []
-    kinds: dict[str, list[float]] = {"the host": [], "another GPU": [], "the GPU itself": []}
-    for row in rows:
-        where = "the GPU itself" if row.target == row.device else "another GPU"
-        kinds["the host" if row.target == HOST_END else where].append(row.ns or 0.0)
-        if (ns := row.p50.value) is not None:
-            name, figure = f"GPU {row.device} from {_from_text(row)}", f"{ns.ns:.0f}"
-            bars.append(plots.bar(name, ns.ns, f"{name}: {figure} ns", figure, low=ns.low_ns, high=ns.high_ns))
-    words = [f"{statistics.median(found):.0f} ns from {name}" for name, found in kinds.items() if found]
-    title = titled(run.runtime, f"Without load, a dependent load takes {', '.join(words)}")
-    return (lambda width: plots.bar_plot(bars, title, width, "ns")) if bars else None
+    idle: dict[str, list[float]] = {}
+    loaded = []
+    for row in found:
+        if row is None or (chased := row.p50.value) is None:
+            continue
+        name, role, figure = f"GPU {row.device} from {_from_text(row)}", "without load", f"{chased.ns:.0f}"
+        if row.load:
+            name, role = f"{name}, {row.load * 100:.0f} % load", "beside copies"
+            loaded.append(chased.ns)
+        else:
+            peer = "the GPU itself" if row.target == row.device else "another GPU"
+            idle.setdefault("the host" if row.target == HOST_END else peer, []).append(chased.ns)
+        drawn = plots.bar(name, chased.ns, f"{name}: {figure} ns", figure, low=chased.low_ns, high=chased.high_ns)
+        bars.append({**drawn, "role": role})
+    words = [f"{statistics.median(times):.0f} ns from {where}" for where, times in idle.items()]
+    beside = f", and up to {max(loaded):.0f} ns beside copies" if loaded else ""
+    title = titled(run.runtime, f"A dependent load takes {', '.join(words)}{beside}")
+    return (lambda width: plots.bar_plot(bars[: plots.MAX_BARS], title, width, "ns")) if bars else None
 
 
 def _from_text(row: documents.Latency) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from pyxfer._doctor.links import link_findings
 from pyxfer._document.examinations import Finding, Status
@@ -115,7 +115,10 @@ def _print_pairs(run: Links, page: Page) -> None:
     if ends and len(numbers) >= MATRIX_FROM:
         page.heading("GPU to GPU, read, GB/s")
         lines = [[_total(link_words.found(run, "pairs", "read", "ce", (a, b))) for a in numbers] for b in numbers]
-        print_matrix(page, "from", numbers, map(on_the_point, lines), "to ")
+        head = Column(("from",), tuple(f"GPU {number}" for number in numbers), left=True)
+        body = [Column((f"to {b}",), on_the_point(line)) for b, line in zip(numbers, lines, strict=True)]
+        for table in spread([head], body, [], page.columns):
+            page.show(table)
     elif ends:
         cases = {"read": "read", "write": "write", "through-host": "through host"}
         columns: list[tuple[str, Sequence[str]]] = [("", [f"{a} to {b}" for a, b in ends])]
@@ -125,19 +128,10 @@ def _print_pairs(run: Links, page: Page) -> None:
         page.table(columns, ("",), "GPU to GPU, GB/s")
 
 
-def print_matrix(
-    page: Page, corner: str, numbers: Sequence[int], columns: Iterable[Sequence[str]], to: str = ""
-) -> None:
-    head = [Column((corner,), tuple(f"GPU {number}" for number in numbers), left=True)]
-    body = [Column((f"{to}{number}",), tuple(cells)) for number, cells in zip(numbers, columns, strict=True)]
-    for table in spread(head, body, [], page.columns):
-        page.show(table)
-
-
 def _latency_texts(run: Links) -> Iterator[str]:
     places: dict[str, list[float]] = {}
     for row in run.latencies:
-        quick = link_words.latency_row(run.latencies, (row.device, row.target), False, True, 0.0)
+        quick = link_words.latency_row(run.latencies, (row.device, row.target), quick=True, load=0.0)
         if row is quick and row.node is None and row.p50.value is not None:
             where = "host" if row.target == HOST_END else "its own" if row.target == row.device else "another GPU's"
             places.setdefault(where, []).append(row.p50.value.ns)

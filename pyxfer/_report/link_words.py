@@ -46,11 +46,6 @@ def sentence(run: Links) -> str:
 
 def _other_words(run: Links) -> str:
     """For a run without copies between the host and a GPU."""
-    pairs = [row for row in run.traffics if row.group == "pairs" and len(row.flows) == 1 and row.peer_access]
-    known = sorted(row.gbps for row in pairs if row.gbps is not None)
-    if known:
-        ends = dict.fromkeys(format_gbps(rate) for rate in (known[0], known[-1]))
-        return f"Copies from one GPU to another reach {' to '.join(ends)}."
     count = sum(row.gbps is not None for row in run.traffics) + sum(row.gbps is not None for row in run.small)
     count += sum(row.ns is not None for row in run.latencies)
     if count:
@@ -70,14 +65,6 @@ def rate_text(fact: Fact[Rate]) -> str:
 
 def share_of_sum(row: Traffic) -> float | None:
     return None if row.gbps is None or not row.sum_alone_gbps.value else row.gbps / row.sum_alone_gbps.value
-
-
-def together(run: Links) -> list[Traffic]:
-    return [row for row in run.traffics if row.group == "together" and not row.case.startswith("beside")]
-
-
-def case_text(row: Traffic) -> str:
-    return f"{clean(row.case, 40)}{', kernel' if row.engine == 'sm' else ''}"
 
 
 def numbers(run: Links) -> list[int]:
@@ -183,15 +170,12 @@ def losing_sides(run: Links) -> Iterator[str]:
 
 
 def latency_row(
-    rows: Sequence[documents.Latency], pair: tuple[int, int], large: bool | None, quick: bool | None, load: float
+    rows: Sequence[documents.Latency], pair: tuple[int, int], *, quick: bool, load: float
 ) -> documents.Latency | None:
+    """Of the smallest footprint; `quick`: of short launches, as those beside copies are."""
     own = [row for row in rows if (row.device, row.target) == pair and row.load == load]
-    footprints = {row.footprint_bytes for row in own}
-    for row in own:
-        is_large = len(footprints) > 1 and row.footprint_bytes == max(footprints)
-        if large in (None, is_large) and quick in (None, row.hops < row.places):
-            return row
-    return None
+    near = min((row.footprint_bytes for row in own), default=0)
+    return next((row for row in own if row.footprint_bytes == near and (row.hops < row.places) == quick), None)
 
 
 def engine_words(engine: str) -> str:

@@ -13,7 +13,7 @@ from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._document.remark_codes import severity_of
 from pyxfer._document.runs import NO_FAULT
-from pyxfer._report.text import clean, counted, remark_text
+from pyxfer._report.text import clean, counted, first_of, remark_text
 
 _PLACES_SHOWN = 4
 _STRETCH = 3
@@ -187,8 +187,7 @@ def _where(run: runs.Run, concerns: Sequence[_Concern]) -> str:
     everything = {label(measurement, run) for measurement in run.measurements}
     places = []
     for text, names in labels_at.items():
-        more = f" and {len(names) - _PLACES_SHOWN} more" if len(names) > _PLACES_SHOWN else ""
-        some = f"{', '.join(names[:_PLACES_SHOWN])}{more}"
+        some = first_of(names, _PLACES_SHOWN)
         places.append(f"{'all' if len(names) > 1 and set(names) == everything else some} at {text}")
     rest = sum(len(sizes_of[name]) for names in list(labels_at.values())[_PLACES_SHOWN:] for name in names)
     return "; ".join(places[:_PLACES_SHOWN]) + (f"; {counted(rest, 'more value')}" if rest else "")

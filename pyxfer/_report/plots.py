@@ -52,6 +52,8 @@ _ROLES = {
     "one direction": COLOURS[0],
     "both at once": COLOURS[2],
     "by a kernel": COLOURS[4],
+    "without load": COLOURS[0],
+    "beside copies": COLOURS[1],
 }
 _PEAK_RULE: Spec = {"type": "rule", "strokeDash": [5, 4], "color": INK, "strokeWidth": 1.3, "aria": False}
 _WORDS: Spec = {"type": "text", "align": "left", "color": INK}
@@ -62,7 +64,9 @@ _BAR_STEP, _BAR_HEIGHT = 25, 17
 _BAR: Spec = {"type": "bar", "height": _BAR_HEIGHT}
 _WHOLE_NUMBERS: Spec = {"tickMinStep": 1, "grid": False}
 _PLOT_HEIGHT = 300
-_CELL_HEIGHT, _NARROWEST_CELL, _WIDEST_CELL = 32, 36, 90
+_CELL_HEIGHT, _NARROWEST_CELL, _WIDEST_CELL = 28, 36, 90
+# Names of columns with more letters are turned.
+_LONGEST_UPRIGHT = 4
 _PADDING = 4
 # Room for the labels of an axis of numbers, and beside these for its title.
 _NUMBERS, _NAME, _RIGHT = 46, 22, 12
@@ -293,33 +297,20 @@ def step_plot(values: Values, colours: Mapping[str, str], title: str, width: int
     names = [name for name in colours if any(value["part"] == name for value in values)]
     inner = inner_width(width, _NUMBERS + _NAME)
     thickness = max(0.5, min(24.0, 0.8 * inner / len(set(numbers))))
-    values, beyond, most = _cut_steps(values)
-    x = {**_quantity("step", "step", [min(numbers) - 0.5, max(numbers) + 0.5]), "axis": _WHOLE_NUMBERS}
-    y = _numbers("ms", "ms", [0, most])
-    colour = _named("part", names, [colours[name] for name in names], _legend(width))
-    order = {"field": "order", "type": "quantitative"}
-    layers: list[Spec] = [
-        _layer(_mark("bar", size=thickness), {"x": x, "y": y, "color": colour, "order": order}),
-        *_arrows(beyond, {"x": x, "y": y}, "triangle-up"),
-    ]
-    return _plot(values, layers, inner, title_of(title, width))
-
-
-def _cut_steps(values: Values) -> tuple[Values, Values, float]:
-    """The parts up to where a step is far longer than the median, the steps that go beyond that, and the axis' end."""
     whole: dict[int, float] = {}
     for value in values:
         whole[value["step"]] = whole.get(value["step"], 0.0) + value["ms"]
     edge = min(max(whole.values()), _FAR_TIMES * statistics.median(whole.values()))
     beyond = [{"step": step, "ms": edge, "beyond": ms} for step, ms in whole.items() if ms > edge]
-    kept: Values = []
-    below: dict[int, float] = {}
-    for value in sorted(values, key=lambda value: int(value["order"])):
-        begin = below.get(value["step"], 0.0)
-        below[value["step"]] = end = min(edge, begin + value["ms"])
-        if end > begin:
-            kept.append({**value, "ms": value["ms"] if begin + value["ms"] <= edge else end - begin})
-    return kept, beyond, edge * 1.05
+    x = {**_quantity("step", "step", [min(numbers) - 0.5, max(numbers) + 0.5]), "axis": _WHOLE_NUMBERS}
+    y = _numbers("ms", "ms", [0, edge * 1.05])
+    colour = _named("part", names, [colours[name] for name in names], _legend(width))
+    order = {"field": "order", "type": "quantitative"}
+    layers: list[Spec] = [
+        _layer(_mark("bar", size=thickness, clip=True), {"x": x, "y": y, "color": colour, "order": order}),
+        *_arrows(beyond, {"x": x, "y": y}, "triangle-up"),
+    ]
+    return _plot(values, layers, inner, title_of(title, width))
 
 
 def history_plot(values: Values, changes: Values, title: str, width: int) -> Spec:
@@ -372,26 +363,23 @@ def heat_plot(
     `axes`: what the rows and the columns are, with their names in order; `notes`: lines below the title, such as why
     cells have no figure.
     """
-    (_, rows), (_, columns) = axes
-    cell = max(_NARROWEST_CELL, min(_WIDEST_CELL, inner_width(width, _NUMBERS) // len(columns)))
-    x = _band("column", axes[1], {"orient": "top", "labelAngle": 0})
-    y = _band("row", axes[0], {})
+    (of_rows, rows), (of_columns, columns) = axes
+    y, left = category("row", rows, width)
+    y["title"] = of_rows or None
+    left += _NAME * bool(of_rows)
+    cell = max(_NARROWEST_CELL, min(_WIDEST_CELL, inner_width(width, left) // len(columns)))
+    is_long = max(map(len, columns)) > _LONGEST_UPRIGHT
+    form = {"orient": "bottom", "labelAngle": -40, "labelLimit": 190} if is_long else {"orient": "top", "labelAngle": 0}
+    x: Spec = {"field": "column", "type": "nominal", "title": of_columns or None, "sort": list(columns)}
+    x["axis"] = {"ticks": False, "domain": False, "labelOverlap": False, **form}
     used = [name for name in shades if any(value["shade"] == name for value in values)]
     colour = _named("shade", used, [shades[name] for name in used], {**_legend(width), **_SQUARE})
+    square = {"type": "rect", "stroke": GRID, "strokeWidth": 1}
     layers: list[Spec] = [
-        _layer(
-            {"type": "rect", "stroke": GRID, "strokeWidth": 1}, {"x": x, "y": y, "color": colour, **_tooltip("text")}
-        ),
+        _layer(square, {"x": x, "y": y, "color": colour, **_tooltip("text")}),
         _layer(_mark("text", color=INK), {"x": x, "y": y, "text": _text("figure")}),
     ]
     return _plot(values, layers, cell * len(columns), title_of(title, width, notes), _CELL_HEIGHT * len(rows))
-
-
-def _band(name: str, axis: tuple[str, Sequence[str]], form: Spec) -> Spec:
-    title, order = axis
-    scale = {"domain": list(order), "paddingInner": 0.06, "paddingOuter": 0}
-    bare = {"ticks": False, "domain": False, **form}
-    return {"field": name, "type": "nominal", "title": title, "sort": None, "scale": scale, "axis": bare}
 
 
 def timeline_plot(lanes: Values, steps: Values, ends: tuple[float, float], title: str, width: int) -> Spec:
@@ -420,27 +408,6 @@ def timeline_plot(lanes: Values, steps: Values, ends: tuple[float, float], title
         middle = {"x": {**x, "field": "middle"}, "y": y, "text": _text("step")}
         layers.append(_layer({**_WORDS, "align": "center", "aria": False}, middle, steps))
     return _rows(lanes, layers, inner, title_of(title, width))
-
-
-def load_plot(values: Values, title: str, width: int) -> Spec:
-    """The `ns` of a load of each `series` by the `load` of the link beside it; its `part` is the median or p99."""
-    names = list(dict.fromkeys(value["series"] for value in values))
-    parts = list(dict.fromkeys(value["part"] for value in values))
-    most = 1.1 * max(value["ns"] for value in values)
-    values, beyond = _up_to(values, "ns", most, "series", "load")
-    x = _quantity("load", "copied beside it, share of the link's rate", [-0.04, 1.04])
-    x["axis"] = {"format": ".0%", "values": sorted({value["load"] for value in values}), "grid": False}
-    y = _numbers("ns", "ns", [0, most])
-    at = {"x": x, "y": y, "color": _named("series", names, COLOURS[: len(names)], _legend(width))}
-    dash = _named("part", parts, _DASHES[: len(parts)], _legend(width))
-    shape = _named("part", parts, _SHAPES[: len(parts)], _legend(width))
-    layers: list[Spec] = [
-        _layer(_mark("line", strokeWidth=2), {**at, "strokeDash": dash}),
-        _layer(_mark("rule", strokeWidth=1.4), {**at, "y": {**y, "field": "low"}, "y2": {"field": "high"}}),
-        _layer(_POINT, {**at, "shape": shape, **_tooltip("text")}),
-        *_arrows(beyond, at, "triangle-up"),
-    ]
-    return _plot(values, layers, inner_width(width, _NUMBERS + _NAME), title_of(title, width))
 
 
 # --- parts of plots --------------------------------------------------------------------------------------------------
@@ -526,7 +493,7 @@ def _numbers(name: str, title: str, domain: Sequence[float] | None = None) -> Sp
 
 
 def _ticks(width: int) -> Spec:
-    return {"grid": False, "tickCount": 5 if width < WIDE else 10}
+    return {"grid": False, "tickCount": 5 if width < WIDE else 10, "labelBound": _RIGHT}
 
 
 def category(name: str, order: Sequence[str], width: int) -> tuple[Spec, int]:

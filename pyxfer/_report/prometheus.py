@@ -6,11 +6,12 @@ The time of measurement is a separate metric, because the collector accepts no t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyxfer._doctor.case import SIDES
 from pyxfer._document.examinations import is_beyond_peak
-from pyxfer._document.links import Links, end_name
-from pyxfer._document.machines import Fact, Side, version_of
+from pyxfer._document.machines import Fact, version_of
 from pyxfer._document.runs import Measurement, Run
 from pyxfer._report.tables import library
 from pyxfer.units import parse_moment
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 _GIGA = 1e9
 _DEVICE = ("device", "uuid")
 _COPY = (*_DEVICE, "direction", "side", "memory", "mode", "size_bytes")
-_SIDES: tuple[Side, ...] = ("h2d", "d2h")
 Gauge = tuple[str, str, tuple[str, ...], Sequence[tuple[tuple[object, ...], float]]]
 """Name, help, names of the labels, and rows of their values and the figure."""
 
@@ -32,32 +32,21 @@ class Exported(NamedTuple):
     replays: Fact[int]
 
 
-def exposition(exported: Sequence[Exported], links: Links | None = None) -> bytes:
-    """All metrics as text; of several runs of one device only the first is used. `links`: the run that they are of."""
+def exposition(exported: Sequence[Exported]) -> bytes:
+    """All metrics as text; of several runs of one device only the first is used."""
     first = {_device(one.run): one for one in reversed(exported)}  # two would write the same series twice
     order = dict.fromkeys(_device(one.run) for one in exported)
-    return exposed(lambda: _families([first[device] for device in order], links))
+    return exposed(lambda: _families([first[device] for device in order]))
 
 
 def exposed(collect: Callable[[], Iterable[Metric]]) -> bytes:
     client = library("prometheus_client", "Metrics need prometheus-client")
-    registry = client.CollectorRegistry()
-    registry.register(_Collector(collect))
-    text: bytes = client.generate_latest(registry)
+    text: bytes = client.generate_latest(SimpleNamespace(collect=collect))  # of a registry it uses no more
     return text
 
 
 def beyond_peak(run: Run) -> list[Measurement]:
     return [copy for copy in _fastest(run) if is_beyond_peak(run, copy)]
-
-
-class _Collector:
-    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
-        self.collect = collect
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing: the metrics depend on the documents."""
-        return ()
 
 
 def gauges(found: Iterable[Gauge]) -> Iterator[Metric]:
@@ -74,12 +63,12 @@ def _filled(metric: Any, rows: Sequence[tuple[tuple[object, ...], float]]) -> Me
     return filled
 
 
-def _families(exported: Sequence[Exported], links: Links | None) -> Iterator[Metric]:
+def _families(exported: Sequence[Exported]) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     build = GaugeMetricFamily("pyxfer_build_info", "Version of pyxfer that wrote this.", labels=["version"])
     yield _filled(build, [((version_of("pyxfer"),), 1.0)])
-    yield from gauges([*_gauges(exported), *(() if links is None else _gauges_of_links(links))])
+    yield from gauges(_gauges(exported))
     replays = [(_device(one.run), float(one.replays.value)) for one in exported if one.replays.value is not None]
     if replays:
         text = "Packets retransmitted since the driver was loaded."
@@ -125,49 +114,11 @@ def _gauges(exported: Sequence[Exported]) -> Iterator[Gauge]:
         *("pyxfer_link_lanes", "Lanes of the link.", (*_DEVICE, "state")),
         [(labels, float(state.width)) for labels, state in states],
     )
-    peaks = [((*device, side), run.link.peak_gbps(side).value) for device, run in devices for side in _SIDES]
+    peaks = [((*device, side), run.link.peak_gbps(side).value) for device, run in devices for side in SIDES]
     yield (
         *("pyxfer_link_peak_bytes_per_second", "Theoretical bandwidth of the link without packet headers."),
         (*_DEVICE, "direction"),
         [(labels, peak * _GIGA) for labels, peak in peaks if peak is not None],
-    )
-
-
-def _gauges_of_links(links: Links) -> Iterator[Gauge]:
-    host = links.environment.host
-    together = [row for row in links.traffics if row.group == "together" and row.case in ("h2d", "d2h", "both")]
-    yield (
-        *("pyxfer_links_together_bytes_per_second", "Bandwidth between the host and all GPUs at once."),
-        ("host", "direction", "engine"),
-        [((host, row.case, row.engine), row.gbps * _GIGA) for row in together if row.gbps is not None],
-    )
-    pairs = [(row, row.flows[0]) for row in links.traffics if row.group == "pairs" and len(row.flows) == 1]
-    yield (
-        *("pyxfer_links_pair_bytes_per_second", "Median bandwidth from one GPU to another by itself."),
-        ("host", "case", "engine", "source", "destination"),
-        [
-            ((host, row.case, row.engine, flow.source, flow.destination), row.gbps * _GIGA)
-            for row, flow in pairs
-            if row.gbps is not None
-        ],
-    )
-    keeps = () if links.sharing is None else links.sharing.keeps
-    kept = [((host, keep.direction, keep.device, keep.beside), keep.share.value) for keep in keeps]
-    yield (
-        *("pyxfer_links_kept_ratio", "What a GPU keeps of its bandwidth while another one copies."),
-        ("host", "direction", "device", "beside"),
-        [(labels, share.value) for labels, share in kept if share is not None],
-    )
-    quick = [row for row in links.latencies if row.hops < row.places and row.node is None]
-    yield (
-        *("pyxfer_links_latency_seconds", "Time of one dependent load, by the share of the link's rate beside it."),
-        ("host", "device", "target", "quantile", "load"),
-        [
-            ((host, row.device, end_name(row.target), quantile, f"{row.load:g}"), fact.value.ns * 1e-9)
-            for row in quick
-            for quantile, fact in (("0.5", row.p50), ("0.99", row.p99))
-            if fact.value is not None
-        ],
     )
 
 

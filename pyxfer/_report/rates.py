@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 from rich.table import Table
 
 from pyxfer import units
+from pyxfer._doctor.case import SIDES
 from pyxfer._document import machines, runs
-from pyxfer._report.layout import GAPS, Column, fitting_table, grid_width, pack, percent_cells, rate_cells, to_table
-from pyxfer._report.notes import label_words
-from pyxfer._report.text import Lines, clean, fact_text, link_state_text, machine_lines
+from pyxfer._document.sessions import TestMachine
+from pyxfer._report.grid import Cell, Column, Grid, fields, number
+from pyxfer._report.layout import Column as PageColumn
+from pyxfer._report.layout import fitting_table, percent_cells, rate_cells
+from pyxfer._report.notes import gather
+from pyxfer._report.text import (
+    Lines,
+    clean,
+    fact_text,
+    link_state_text,
+    machine_lines,
+    rate_interval,
+    remark_text,
+    ring_text,
+)
 
 RATES_HEADING = "GB/s (1 GB = 1e9 bytes), medians; a letter leads to a note below"
-_CURVES_NAMED = 2
-_IN_BRACKETS = re.compile(r" \([^)]*\)")
-_SIDES: tuple[machines.Side, ...] = ("h2d", "d2h")
 
 
 def heading_lines(run: runs.Run) -> Lines:
@@ -41,40 +51,24 @@ def has_times(run: runs.Run) -> bool:
     return any(measurement.summary is not None for measurement in run.measurements)
 
 
-def fits_table(run: runs.Run) -> Table | None:
-    curves = [curve for curve in run.curves if curve.latency_s.value is not None]
-    if not curves:
-        return None
-    facts: dict[str, tuple[list[machines.Fact[float]], Callable[[float], str]]] = {
-        "t0": ([curve.latency_s for curve in curves], units.format_seconds),
-        "B": ([curve.asymptote_gbps for curve in curves], units.format_gbps),
-        "half B at": ([curve.half_size for curve in curves], rounded_size),
-    }
-    columns = [
-        Column(("route",), tuple(route_text(curve, 40) for curve in curves), left=True),
-        Column(("way",), tuple(way(curve) for curve in curves), left=True),
-    ]
-    for name, (found, say) in facts.items():
-        columns.append(Column((name,), tuple("-" if fact.value is None else say(fact.value) for fact in found)))
-    misfits = percent_cells([curve.worst_misfit.value for curve in curves])
-    return to_table([*columns, Column(("misfit",), misfits)], gap=2)
+FITTED = ("route", "way", "t0", "B", "half at", "misfit")
 
 
-def fit_reasons(run: runs.Run) -> Lines:
-    names: dict[tuple[str, str], list[str]] = {}
+def fits(run: runs.Run) -> list[Grid]:
+    """The curves of the sizes of each route; without a fit the reason."""
+    rows = []
     for curve in run.curves:
-        no_fit, no_rate = curve.latency_s.reason, curve.asymptote_gbps.reason
-        what, missing = ("B", no_rate) if no_fit is None else ("fit", no_fit)
-        if missing is not None:
-            # Figures in brackets differ from curve to curve; without them the same reason is one line.
-            reason = _IN_BRACKETS.sub("", clean(missing))
-            names.setdefault((what, reason), []).append(f"{route_text(curve, 40)} {way(curve)}")
-    lines: Lines = []
-    for (what, reason), found in names.items():
-        who = "all curves" if len(found) == len(run.curves) else f"{found[0]} and {len(found) - 1} more"
-        who = ", ".join(found) if len(found) <= _CURVES_NAMED else who
-        lines.append(("-", f"no {what} ({who}): {reason}"))
-    return lines
+        facts = {
+            "t0": (curve.latency_s, units.format_seconds),
+            "B": (curve.asymptote_gbps, units.format_gbps),
+            "half at": (curve.half_size, rounded_size),
+            "misfit": (curve.worst_misfit, lambda share: units.format_percent(round(share, 3))),
+        }
+        missing = dict.fromkeys(fact.reason for fact, _ in facts.values() if fact.reason is not None)
+        cells = {name: number(fact.value, say) for name, (fact, say) in facts.items()}
+        rows.append({"route": route_text(curve, 40), "way": way(curve), **cells, "missing because": "; ".join(missing)})
+    columns = tuple(Column(name, heading=name) for name in (*FITTED, "missing because"))
+    return [Grid("Fits, t = t0 + n/B", columns, rows)] if rows else []
 
 
 def locking_lines(run: runs.Run) -> Lines:
@@ -97,13 +91,10 @@ def ring_lines(run: runs.Run) -> Lines:
     ring = run.ring.value
     if ring is None:
         return [("none", clean(run.ring.reason or "no reason given"))]
-    kernel = "" if ring.kernel == ring.fill else f" ({clean(ring.kernel)})"
     return [
-        ("threads", str(ring.threads)),
-        ("slots", f"{ring.slots} of {units.format_size(ring.chunk_bytes)}"),
-        ("memory", f"{units.format_size(ring.pinned_bytes)} page-locked, made in {units.format_seconds(ring.made_s)}"),
-        ("fill", f"{clean(ring.fill)}{kernel}"),
-        ("settings", clean(ring.reason)),
+        ("settings", ring_text(ring)),
+        ("made", f"in {units.format_seconds(ring.made_s)}, copies by {clean(ring.kernel)}"),
+        ("from", clean(ring.reason)),
     ]
 
 
@@ -111,7 +102,7 @@ def peak_lines(link: machines.Link) -> Lines:
     if link.raw_peak_gbps.value is None and link.h2d_peak_gbps.value is None:
         return [("none", clean(link.raw_peak_gbps.reason or "no reason given"))]
     raw = fact_text(link.raw_peak_gbps, units.format_gbps)
-    peaks = ((side, link.peak_gbps(side)) for side in _SIDES)
+    peaks = ((side, link.peak_gbps(side)) for side in SIDES)
     sides = ", ".join(f"{side} {fact_text(peak, units.format_gbps)}" for side, peak in peaks)
     payload = link.max_payload_bytes
     size = f"{payload.value} B payload" if payload.value is not None else f"payload {fact_text(payload)}"
@@ -162,50 +153,6 @@ def rounded_size(nbytes: float) -> str:
     return f"{number:#.3g}".rstrip(".") + f" {unit}"
 
 
-_Key = tuple[str, ...]
-
-
-def rate_tables(run: runs.Run, marks: Sequence[str], width: int) -> list[Table]:
-    if not run.measurements:
-        return []
-    pivots = _pivots(run, marks, width) if run.kind == "ceiling" else None
-    return [_rows(run, marks, width)] if pivots is None else pivots
-
-
-def _pivots(run: runs.Run, marks: Sequence[str], width: int) -> list[Table] | None:
-    """Directions side by side in as few tables as fit; None if a single direction does not fit."""
-    sizes = sorted({measurement.nbytes for measurement in run.measurements})
-    head = _size_column(sizes)
-    directions = dict.fromkeys(m.direction for m in run.measurements)
-    blocks = [_block(run, marks, direction, sizes) for direction in directions]
-    other = _other_clock(run)
-    if any(grid_width((head, *block), GAPS[-1]) > width for block in (*blocks, other)):
-        return None
-    tables = pack([head], blocks, width)
-    return [fitting_table(columns, width) for columns in ((*tables, other) if other else tables)]
-
-
-def _block(run: runs.Run, marks: Sequence[str], direction: str, sizes: Sequence[int]) -> list[Column]:
-    places: dict[_Key, dict[int, int]] = {}
-    # Both ways, only the sum counts, because neither side alone fills the link.
-    best: dict[int, float] = {}
-    for index, m in enumerate(run.measurements):
-        if m.direction == direction:
-            places.setdefault((way(m), *label_words(m, run)), {})[m.nbytes] = index
-            if m.of_peak is not None and (direction != "both" or m.side == "sum"):
-                best[m.nbytes] = max(best.get(m.nbytes, 0.0), m.of_peak)
-    block = []
-    for heading, at in places.items():
-        values = [shown_gbps(run.measurements[at[size]]) if size in at else None for size in sizes]
-        rates = rate_cells(values, ["-" if size in at else "" for size in sizes])
-        block.append(Column(heading, rates, tuple(marks[at[size]] if size in at else "" for size in sizes)))
-    return [*block, Column(("best", "of peak"), percent_cells([best.get(size) for size in sizes]))] if best else block
-
-
-def _size_column(sizes: Sequence[int]) -> Column:
-    return Column(("size",), tuple(map(units.format_size, sizes)))
-
-
 def way(row: runs.Measurement | runs.Curve) -> str:
     return f"both {row.side}" if row.direction == "both" else row.direction
 
@@ -219,24 +166,13 @@ def shown_gbps(m: runs.Measurement) -> float | None:
     return m.caller_gbps if is_by_caller(m) else m.gbps
 
 
-def _other_clock(run: runs.Run) -> list[Column]:
-    columns: dict[_Key, dict[int, float | None]] = {}
-    for m in run.measurements:
-        if m.has_both_clocks and (m.direction != "both" or m.side == "sum"):
-            clock, value = ("device", m.gbps) if is_by_caller(m) else ("caller", m.caller_gbps)
-            columns.setdefault((way(m), *label_words(m, run), clock), {})[m.nbytes] = value
-    sizes = sorted({size for at in columns.values() for size in at})
-    rates = [Column(heading, rate_cells([at.get(size) for size in sizes])) for heading, at in columns.items()]
-    return [_size_column(sizes), *rates] if rates else []
-
-
-def _clock_columns(rows: Sequence[runs.Measurement]) -> list[Column]:
+def _clock_columns(rows: Sequence[runs.Measurement]) -> list[PageColumn]:
     both = [m if m.has_both_clocks else None for m in rows]
     values = {
         "caller": [None if m is None or is_by_caller(m) else m.caller_gbps for m in both],
         "device": [m.gbps if m is not None and is_by_caller(m) else None for m in both],
     }
-    return [Column((clock,), rate_cells(rates)) for clock, rates in values.items()]
+    return [PageColumn((clock,), rate_cells(rates)) for clock, rates in values.items()]
 
 
 def half_width(m: runs.Measurement) -> float | None:
@@ -256,19 +192,19 @@ def clock_line(run: runs.Run) -> str:
     )
 
 
-def _rows(run: runs.Run, marks: Sequence[str], width: int) -> Table:
+def rate_table(run: runs.Run, marks: Sequence[str], width: int) -> Table:
     rows = run.measurements
     halves = [half_width(m) for m in rows]
-    cells = percent_cells(halves)
+    cells = zip(halves, percent_cells(halves), strict=True)
     columns = [
-        Column(("route",), tuple(route_text(m, 60) for m in rows), left=True),
-        Column(("way",), tuple(way(m) for m in rows), left=True),
-        Column(("size",), tuple(units.format_size(m.nbytes) for m in rows)),
-        Column(("GB/s",), rate_cells([shown_gbps(m) for m in rows], "-"), tuple(marks)),
+        PageColumn(("route",), tuple(route_text(m, 60) for m in rows), left=True),
+        PageColumn(("way",), tuple(way(m) for m in rows), left=True),
+        PageColumn(("size",), tuple(units.format_size(m.nbytes) for m in rows)),
+        PageColumn(("GB/s",), rate_cells([shown_gbps(m) for m in rows], "-"), tuple(marks)),
         *_clock_columns(rows),
-        Column(("+-",), tuple("> 100 %" if (h or 0.0) > 1 else cell for h, cell in zip(halves, cells, strict=True))),
-        Column(("of peak",), percent_cells([m.of_peak for m in rows])),
-        Column(("of ceiling",), percent_cells([m.of_ceiling for m in rows])),
+        PageColumn(("+-",), tuple("> 100 %" if (half or 0.0) > 1 else cell for half, cell in cells)),
+        PageColumn(("of peak",), percent_cells([m.of_peak for m in rows])),
+        PageColumn(("of ceiling",), percent_cells([m.of_ceiling for m in rows])),
     ]
     return fitting_table([column for column in columns if any(column.cells)], width)
 
@@ -281,3 +217,76 @@ def worker_number(run: runs.Run, name: str | None) -> str:
 def route_text(row: runs.Measurement | runs.Curve, longest: int) -> str:
     name = clean(row.route, longest)
     return f"{name} (fresh)" if row.variant == "fresh" else name
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+COLUMNS = (
+    Column("worker_name", heading="worker", saved=False),
+    *(Column(name, heading=name) for name in ("route", "direction", "side", "memory", "mode", "variant")),
+    Column("nbytes", "whole", "size", units.format_size),
+    Column("gbps", "number", "bandwidth", units.format_gbps),
+    *(Column(name, "number") for name in ("low_gbps", "high_gbps")),
+    Column("interval", heading="95 % interval", saved=False),
+    Column("caller_gbps", "number", "caller gets", units.format_gbps),
+    Column("of_ceiling", "number", "of ceiling", units.format_percent),
+    Column("of_peak", "number", "of peak", units.format_percent),
+    Column("median_s", "number", "median", units.format_seconds),
+    *(Column(name, "number") for name in ("low_s", "high_s", "iqr_s", "mad_s", "min_s")),
+    Column("n", "whole", "trials"),
+    Column("dispatch_s", "number", "dispatch", units.format_seconds),
+    *(Column(name, "number") for name in ("wall_s", "first_s")),
+    Column("verified", "flag"),
+    *(Column(name) for name in ("missing", "remarks")),
+    Column("notes", heading="notes", saved=False),
+    Column("worker"),
+    *(Column(name, heading=name) for name in ("framework", "call")),
+    Column("host_copies", "whole", "host copies"),
+    *(Column(name, heading=name) for name in ("dma", "returns")),
+    Column("batch", "whole", "batch"),
+    Column("overhead_s", "number", "overhead", units.format_seconds),
+    Column("faults", "number", "faults", "{:.0f}".format),
+    Column("dma_s", "number", "DMA", units.format_seconds),
+    Column("dma_bytes", "whole"),
+    Column("dma_copies", "number"),
+    Column("dma_source"),
+    Column("dma_gbps", "number"),
+    *(Column(name) for name in ("dma_missing", "runtime", "device", "host")),
+    Column("taken_at", "moment"),
+)
+
+
+def measurements(run: runs.Run) -> Grid:
+    marks, notes = gather(run)
+    rows = [
+        {**cells_of(m, run), "notes": mark or clean(m.rate.reason or "")}
+        for m, mark in zip(run.measurements, marks, strict=True)
+    ]
+    return Grid("Measurements", COLUMNS, rows, [(note.mark or "-", note.text) for note in notes], largest="nbytes")
+
+
+def cells_of(m: runs.Measurement, place: runs.Run | TestMachine) -> dict[str, Any]:
+    rate, dma = m.rate.value, m.dma.value
+    crossed = {f"dma_{name}": value for name, value in fields(dma, "copies", "source", "gbps").items()}
+    return {
+        **fields(m, "route", "direction", "side", "memory", "mode", "variant", "nbytes"),
+        **fields(rate, "gbps", "low_gbps", "high_gbps"),
+        "interval": Cell(rate_interval(rate), None if rate is None else rate.low_gbps),
+        **fields(m, "caller_gbps", "of_ceiling", "of_peak"),
+        **fields(m.summary, "median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
+        **fields(m, "dispatch_s", "wall_s", "first_s", "verified"),
+        "missing": m.rate.reason,
+        "remarks": "; ".join(map(remark_text, m.remarks)),
+        # A raw row of a framework's worker has only the worker's name.
+        **fields(m, "worker", "batch", "faults"),
+        "worker_name": m.worker,
+        **fields(m.route_info, "framework", "call", "host_copies", "dma", "returns"),
+        "overhead_s": None if m.route_info is None else m.overhead_s,
+        **crossed,
+        "dma_s": None if dma is None else dma.seconds.value,
+        "dma_bytes": None if dma is None else dma.nbytes,
+        "dma_missing": m.dma.reason if dma is None else dma.seconds.reason,
+        "runtime": place.runtime,
+        "device": place.device.name,
+        **fields(place.environment, "host", "taken_at"),
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -11,8 +11,9 @@ from rich.table import Table
 
 from pyxfer import units
 from pyxfer._document import runs
-from pyxfer._report.layout import Column, fitting_table, grid_width, rate_cells, spread, time_cells
-from pyxfer._report.rates import route_text
+from pyxfer._report.grid import Cell, Grid, picked
+from pyxfer._report.layout import Column, fitting_table, grid_width, percent_cells, rate_cells, spread
+from pyxfer._report.rates import COLUMNS, cells_of, route_text
 from pyxfer._report.text import clean
 
 _TITLES = {"torch": "PyTorch", "tensorflow": "TensorFlow", "cupy": "CuPy", "jax": "JAX"}
@@ -173,8 +174,6 @@ def _row(run: runs.Run, marks: Sequence[str], indices: Sequence[int]) -> Row:
 
 LEGEND = "> marks the usual call, * the fastest route"
 NO_COPY = "no copy"
-_DMA = "DMA"
-_OF_PEAK = "peak"
 # More decimals would not fit beside nine sizes and the longest names.
 _MAX_DECIMALS = 3
 
@@ -208,7 +207,7 @@ def overview_table(
     whole = tuple(name for name, is_ingest in (("of ceiling", False), ("of one copy", True)) if is_ingest in ingest)
     after = [
         Column((unit,), rate_cells(rates, gaps, least=least), tuple(letters.get(id(m), "") for m in measured)),
-        Column(whole, _percents([m if m and m.route_info else None for m in measured], " %")),
+        Column(whole, _percents([m if m and m.route_info else None for m in measured])),
     ]
     room = max(_SHORTEST_NAME, width - grid_width([*before, *after], 1) - 1)
     names = tuple(clean(row.name, longest=room) for _, _, row in lines)
@@ -224,20 +223,21 @@ def rate_pivot(group: Group, width: int) -> list[Table]:
     return spread([_names(group)], columns, _note_columns([row.letters for row in group.rows]), width)
 
 
-def detail_tables(group: Group, width: int) -> list[Table]:
-    measured = [row.at.get(group.largest) for row in group.rows]
-    gaps = [_gap(row, group.largest) for row in group.rows]
-    rates = Column(("GB/s",), rate_cells([m.gbps if m else None for m in measured], gaps))
-    make = _ingest_columns if group.direction == "ingest" else _link_columns
-    columns = [column for column in (*_static_columns(measured), *make(measured, rates)) if any(column.cells)]
-    head = _names(group)
-    notes = _note_columns([row.marks.get(group.largest, "") for row in group.rows])
-    if grid_width([head, *columns, *notes], 1) > width:
-        notes = []  # the table of all sizes has them
-    for least in (_OF_PEAK, _DMA):  # pyxfer explain shows them
-        if grid_width([head, *columns], 1) > width:
-            columns = [column for column in columns if least not in column.heading]
-    return spread([head], columns, notes, width)
+# The figures of routes at the largest size, in tables that fit into 80 columns.
+_RATES = ("route", "gbps", "of_ceiling", "of_peak", "notes")
+_OF_LINK = ("route", "memory", "host_copies", "overhead_s", "dma_s", "dispatch_s")
+_OF_INGEST = ("route", "memory", "host_copies", "median_s", "faults")
+
+
+def detail_grids(run: runs.Run, group: Group) -> list[Grid]:
+    rows = []
+    for row in group.rows:
+        if (m := row.at.get(group.largest)) is not None:
+            name = f"{row.name}{' >' * row.usual}{' *' * (row is group.best)}"
+            gap = {"gbps": Cell(NO_COPY)} if copies_nothing(m) else {}
+            rows.append({**cells_of(m, run), "route": name, "notes": row.marks[group.largest], **gap})
+    times = _OF_INGEST if group.direction == "ingest" else _OF_LINK
+    return [picked("", COLUMNS, names, rows) for names in (_RATES, times)]
 
 
 def elsewhere_lines(group: Group) -> list[str]:
@@ -251,17 +251,11 @@ def elsewhere_lines(group: Group) -> list[str]:
     return lines
 
 
-def caller_lines(group: Group) -> list[str]:
-    """What a caller gets of the ceiling's copies, where a call takes about as long as they do."""
+def clock_lines(group: Group) -> list[str]:
     ceiling = group.ceiling
-    at = [] if ceiling is None else sorted(ceiling.at.items())
-    known = [(units.format_gbps(m.caller_gbps or 0.0), units.format_size(n)) for n, m in at if m.has_both_clocks]
-    if ceiling is None or not known:
+    if ceiling is None or not any(m.has_both_clocks for m in ceiling.at.values()):
         return []
-    return [
-        "The ceiling is by the device's clock, without the calls; the times of routes contain their calls. By the "
-        f"caller's clock {ceiling.name} has {', '.join(f'{rate} at {size}' for rate, size in known)}."
-    ]
+    return ["The ceiling is by the device's clock, without the calls; the times of routes contain their calls."]
 
 
 def _overview_lines(group: Group) -> list[tuple[Group, str, Row]]:
@@ -280,55 +274,8 @@ def _names(group: Group) -> Column:
     return Column((" " * (room + 1) + "route",), names if room else tuple(row.name for row in group.rows), left=True)
 
 
-def _link_columns(measured: Sequence[runs.Measurement | None], rates: Column) -> list[Column]:
-    overhead_unit, overheads = time_cells([m.overhead_s if m and m.route_info else None for m in measured])
-    dma_unit, dmas = time_cells([m.dma_s if m else None for m in measured])
-    dispatch_unit, dispatches = time_cells([m.dispatch_s if m else None for m in measured])
-    return [
-        rates,
-        _half_widths(measured),
-        Column(("% of", "ceiling"), _percents(measured)),
-        Column(("overhead", overhead_unit), overheads),
-        Column((_DMA, dma_unit), dmas),
-        Column(("% of", _OF_PEAK), _cells(measured, lambda m: _percent(m.of_peak))),
-        Column(("dispatch", dispatch_unit), dispatches),
-    ]
-
-
-def _ingest_columns(measured: Sequence[runs.Measurement | None], rates: Column) -> list[Column]:
-    times = _cells(measured, lambda m: None if m.elapsed_s is None else units.format_seconds(m.elapsed_s))
-    return [
-        Column(("time",), times),
-        rates,
-        _half_widths(measured),
-        Column(("% of", "one", "copy"), _percents(measured)),
-        Column(("faults", "a call"), _cells(measured, lambda m: None if m.faults is None else f"{m.faults:.0f}")),
-    ]
-
-
-def _static_columns(measured: Sequence[runs.Measurement | None]) -> list[Column]:
-    memories = _cells(measured, lambda m: clean(m.memory, longest=14))
-    copies = _cells(measured, lambda m: None if m.route_info is None else str(m.route_info.host_copies))
-    return [Column(("host", "memory"), memories, left=True), Column(("host", "copy"), copies)]
-
-
-def _half_widths(measured: Sequence[runs.Measurement | None]) -> Column:
-    halves = _cells(measured, lambda m: _percent(m.summary.relative_half_width if m.summary else None))
-    return Column(("+-", "%"), halves)
-
-
-def _percents(measured: Sequence[runs.Measurement | None], unit: str = "") -> tuple[str, ...]:
-    return tuple("" if m is None or m.of_ceiling is None else f"{_percent(m.of_ceiling)}{unit}" for m in measured)
-
-
-def _percent(share: float | None) -> str | None:
-    return None if share is None else f"{share * 100:.1f}"
-
-
-def _cells(
-    measured: Sequence[runs.Measurement | None], say: Callable[[runs.Measurement], str | None]
-) -> tuple[str, ...]:
-    return tuple("" if m is None else say(m) or "" for m in measured)
+def _percents(measured: Sequence[runs.Measurement | None]) -> tuple[str, ...]:
+    return percent_cells([None if m is None else m.of_ceiling for m in measured])
 
 
 def _gap(row: Row, nbytes: int) -> str:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_args
-
-from rich.table import Table
+from typing import get_args
 
 from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._document.machines import HOST_MEMORY
-from pyxfer._document.sessions import TestMachine
 from pyxfer._report import explain, files, frameworks, rates
-from pyxfer._report.explain import find_explained, print_explained
-from pyxfer._report.frameworks import print_frameworks, summary_lines, worker_lines
-from pyxfer._report.grid import Cell, Column, Grid, fields, text_grid
+from pyxfer._report.explain import find_explained, print_explained, waterfall_lines
+from pyxfer._report.frameworks import print_frameworks, worker_lines
+from pyxfer._report.grid import Cell, Grid, picked, text_grid
 from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
 from pyxfer._report.overview import BADGES, answer, contents_text, doubts, footer, precision_text, print_overview
 from pyxfer._report.report import Advice, Badge, Report, Section
 from pyxfer._report.run_charts import CAPTIONS, charts_of_run, reached_text
-from pyxfer._report.text import Lines, clean, rate_interval, reason_text, remark_lines, remark_text
+from pyxfer._report.text import Lines, clean, reason_text, remark_lines
 
 
 def print_run(run: runs.Run, page: Page) -> None:
@@ -32,8 +29,6 @@ def print_run(run: runs.Run, page: Page) -> None:
     if rates.ending_text(run):
         page.line()
         page.line(rates.ending_text(run), style="bold red")
-    summary = summary_lines(run, marks) if run.kind == "frameworks" and has_times else []
-    page.section("Summary", summary)
     if not has_times and notes:
         page.section("Nothing was measured", [("-", note.text) for note in notes], style="yellow")
         notes = ()
@@ -43,7 +38,7 @@ def print_run(run: runs.Run, page: Page) -> None:
     elif run.kind == "frameworks":
         print_frameworks(run, marks, page)
     else:
-        _print_rates(rates.rate_tables(run, marks, page.columns), page, rates.clock_line(run))
+        _print_rates(run, marks, page)
     if notes:
         page.line()
         page.hanging([(note.mark, note.text) for note in notes], style="yellow")
@@ -51,11 +46,8 @@ def print_run(run: runs.Run, page: Page) -> None:
 
 
 def _print_rest(run: runs.Run, page: Page, *, has_times: bool) -> None:
-    if has_times and run.curves:
-        page.heading("Fits, t = t0 + n/B")
-        if (table := rates.fits_table(run)) is not None:
-            page.show(table)
-        page.hanging(rates.fit_reasons(run))
+    for grid in rates.fits(run) if has_times else ():
+        picked(grid.name, grid.columns, rates.FITTED, grid.rows).print_on(page)
     left_out = {"Page-locking"} if run.kind == "explain" else set()
     if run.workers and not has_times and all(worker.ended == "unavailable" for worker in run.workers):
         left_out = {"Workers", "Peaks", "Checks", "Page-locking"}  # why nothing was measured stands above
@@ -64,13 +56,12 @@ def _print_rest(run: runs.Run, page: Page, *, has_times: bool) -> None:
             page.section(name, lines)
 
 
-def _print_rates(tables: Sequence[Table], page: Page, clocks: str) -> None:
-    if tables:
+def _print_rates(run: runs.Run, marks: Sequence[str], page: Page) -> None:
+    if run.measurements:
         page.heading(rates.RATES_HEADING)
-    for table in tables:
         page.line()
-        page.show(table)
-    if clocks:
+        page.show(rates.rate_table(run, marks, page.columns))
+    if clocks := rates.clock_line(run):
         page.line()
         page.line(clocks)
 
@@ -111,87 +102,15 @@ def last_sections(run: runs.Run) -> list[tuple[str, Lines]]:
     ]
 
 
-# --- the table -------------------------------------------------------------------------------------------------------
-
-COLUMNS = (
-    Column("worker_name", heading="worker", saved=False),
-    *(Column(name, heading=name) for name in ("route", "direction", "side", "memory", "mode", "variant")),
-    Column("nbytes", "whole", "size", units.format_size),
-    Column("gbps", "number", "bandwidth", units.format_gbps),
-    *(Column(name, "number") for name in ("low_gbps", "high_gbps")),
-    Column("interval", heading="95 % interval", saved=False),
-    Column("caller_gbps", "number", "caller gets", units.format_gbps),
-    Column("of_ceiling", "number", "of ceiling", units.format_percent),
-    Column("of_peak", "number", "of peak", units.format_percent),
-    Column("median_s", "number", "median", units.format_seconds),
-    *(Column(name, "number") for name in ("low_s", "high_s", "iqr_s", "mad_s", "min_s")),
-    Column("n", "whole", "trials"),
-    *(Column(name, "number") for name in ("dispatch_s", "wall_s", "first_s")),
-    Column("verified", "flag"),
-    *(Column(name) for name in ("missing", "remarks")),
-    Column("notes", heading="notes", saved=False),
-    Column("worker"),
-    *(Column(name, heading=name) for name in ("framework", "call")),
-    Column("host_copies", "whole", "host copies"),
-    *(Column(name, heading=name) for name in ("dma", "returns")),
-    Column("batch", "whole", "batch"),
-    Column("overhead_s", "number", "overhead", units.format_seconds),
-    Column("faults", "number", "faults"),
-    Column("dma_s", "number"),
-    Column("dma_bytes", "whole"),
-    Column("dma_copies", "number"),
-    Column("dma_source"),
-    Column("dma_gbps", "number"),
-    *(Column(name) for name in ("dma_missing", "runtime", "device", "host")),
-    Column("taken_at", "moment"),
-)
-
-
-def measurements(run: runs.Run) -> Grid:
-    marks, notes = gather(run)
-    rows = [
-        {**cells_of(m, run), "notes": mark or clean(m.rate.reason or "")}
-        for m, mark in zip(run.measurements, marks, strict=True)
-    ]
-    return Grid("Measurements", COLUMNS, rows, [(note.mark or "-", note.text) for note in notes], largest="nbytes")
-
-
-def cells_of(m: runs.Measurement, place: runs.Run | TestMachine) -> dict[str, Any]:
-    rate, dma = m.rate.value, m.dma.value
-    crossed = {f"dma_{name}": value for name, value in fields(dma, "copies", "source", "gbps").items()}
-    return {
-        **fields(m, "route", "direction", "side", "memory", "mode", "variant", "nbytes"),
-        **fields(rate, "gbps", "low_gbps", "high_gbps"),
-        "interval": Cell(rate_interval(rate), None if rate is None else rate.low_gbps),
-        **fields(m, "caller_gbps", "of_ceiling", "of_peak"),
-        **fields(m.summary, "median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
-        **fields(m, "dispatch_s", "wall_s", "first_s", "verified"),
-        "missing": m.rate.reason,
-        "remarks": "; ".join(map(remark_text, m.remarks)),
-        # A raw row of a framework's worker has only the worker's name.
-        **fields(m, "worker", "batch", "faults"),
-        "worker_name": m.worker,
-        **fields(m.route_info, "framework", "call", "host_copies", "dma", "returns"),
-        "overhead_s": None if m.route_info is None else m.overhead_s,
-        **crossed,
-        "dma_s": None if dma is None else dma.seconds.value,
-        "dma_bytes": None if dma is None else dma.nbytes,
-        "dma_missing": m.dma.reason if dma is None else dma.seconds.reason,
-        "runtime": place.runtime,
-        "device": place.device.name,
-        **fields(place.environment, "host", "taken_at"),
-    }
-
-
 def _parts(run: runs.Run) -> list[Grid]:
     explained = find_explained(run) if run.kind == "explain" else None
-    breakdown = None if explained is None or explained.is_wrong else explained.row.breakdown.value
-    if breakdown is None:
+    lines = [] if explained is None or explained.is_wrong else waterfall_lines(explained)
+    if not lines:
         return []
-    lines = [*((p.name, p.seconds) for p in breakdown.parts), ("one traced transfer", breakdown.elapsed_s)]
+    whole_s = sum(seconds for _, seconds in lines)
     rows = [
-        (name, Cell(units.format_seconds(seconds), seconds), units.format_percent(seconds / (lines[-1][1] or 1.0)))
-        for name, seconds in lines
+        (name, Cell(units.format_seconds(seconds), seconds), units.format_percent(seconds / whole_s))
+        for name, seconds in [*lines, ("one traced transfer", whole_s)]
     ]
     name = f"Where the time of {clean(run.parameters.explained or '')} goes"
     return [text_grid(name, ("part", "time", "of it"), rows)]
@@ -255,7 +174,7 @@ REPORT = Report(
     badge=_badge,
     heading=rates.heading_lines,
     advice=_advice,
-    grids=lambda run: [measurements(run), *_parts(run)],
+    grids=lambda run: [rates.measurements(run), *_parts(run), *rates.fits(run)],
     sections=sections,
     charts=charts_of_run,
     captions=CAPTIONS,

@@ -12,7 +12,7 @@ from typing import Any
 from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._report import plots
-from pyxfer._report.explain import Explained, find_explained, part_colours, waterfall_lines
+from pyxfer._report.explain import Explained, find_explained, is_staged, part_colours, waterfall_lines
 from pyxfer._report.explain import headline as explained_text
 from pyxfer._report.files import charts_of_files
 from pyxfer._report.frameworks import group_text
@@ -119,16 +119,12 @@ def _routes_plot(run: runs.Run, group: Group, width: int) -> plots.Spec:
     unit, factor = rate_unit(run)
     bars = []
     for row in _drawn_routes(group):
-        role = "pyxfer" if _is_staged(row) else "usual" if row.usual else "other"
+        role = "pyxfer" if is_staged(row.any) else "usual" if row.usual else "other"
         bars.append({**_rate_value(row.name, row.at[group.largest], factor), "role": role})
     ceiling = group.ceiling.gbps(group.largest) if group.ceiling is not None else None
     whole = "one copy in host memory" if group.direction == "ingest" else "ceiling"
     line = None if ceiling is None else (ceiling * factor, f"{whole}, {plots.bar_figure(ceiling * factor)} {unit}")
     return plots.bar_plot(bars, titled(run.runtime, group_text(run, group)), width, unit, line=line)
-
-
-def _is_staged(row: Row) -> bool:
-    return row.any.route_info is not None and row.any.route_info.staged
 
 
 # --- explained routes ------------------------------------------------------------------------------------------------

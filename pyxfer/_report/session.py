@@ -18,13 +18,14 @@ from pyxfer._report.layout import NONE, Page
 from pyxfer._report.layout import Column as PageColumn
 from pyxfer._report.plots import MAX_BARS, bar, bar_plot
 from pyxfer._report.prose import folded
+from pyxfer._report.rates import COLUMNS, cells_of
 from pyxfer._report.report import Badge, Caption, Charts, Report
-from pyxfer._report.run import COLUMNS, cells_of
 from pyxfer._report.text import (
     clean,
     counted,
     device_text,
     environment_lines,
+    first_of,
     link_text,
     reason_text,
     remark_text,
@@ -92,8 +93,7 @@ def _shared(tests: Sequence[Tested], texts: Callable[[Tested], list[str]]) -> li
     for test, name in zip(tests, _names([test.test for test in tests]), strict=True):
         for text in texts(test):
             tests_of.setdefault(text, []).append(name)
-    more = {text: f" and {len(names) - 2} more" if len(names) > 2 else "" for text, names in tests_of.items()}  # noqa: PLR2004 - the two that are shown
-    return [f"{', '.join(names[:2])}{more[text]}: {text}" for text, names in tests_of.items()]
+    return [f"{first_of(names, 2)}: {text}" for text, names in tests_of.items()]
 
 
 def _missing(test: Tested) -> list[str]:

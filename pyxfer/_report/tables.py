@@ -51,12 +51,7 @@ class Table(ShortRepr):
 
     def _repr_html_(self) -> str:
         """The first rows for a notebook, with numbers of six digits."""
-        cells = [[_shown(cell) for cell in row] for row in self.rows[:_MAX_SHOWN]]
-        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in cells)
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.names)
-        left = len(self) - len(cells)
-        more = f"<p>{left} more rows</p>" if left else ""
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+        return html_table(self.names, [[_shown(cell) for cell in row] for row in self.rows[:_MAX_SHOWN]], len(self))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return an `arrow_array_stream` capsule. Its columns keep their own types, whatever schema is requested.
@@ -101,6 +96,15 @@ class Table(ShortRepr):
             [float(cell) if cell is not None else None for cell in column] if kind == "number" else column
             for kind, column in zip(self._kinds, cells, strict=True)
         ]
+
+
+def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], count: int, how: str = "") -> str:
+    """The first rows of `count` for a notebook; `how`: how to see the others."""
+    shown = [("th", headings), *(("td", row) for row in rows[:_MAX_SHOWN])]
+    lines = (f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>" for tag, cells in shown)
+    left = count - min(len(rows), _MAX_SHOWN)
+    more = f"<p>{left} more rows{': ' * bool(how)}{how}</p>" if left > 0 else ""
+    return f"<table>{''.join(lines)}</table>{more}"
 
 
 def library(name: str, needed: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._document.machines import HOST_MEMORY
+from pyxfer._document.tunings import RingSetup
 from pyxfer._document.watches import Watched
 
 T = TypeVar("T")
@@ -66,6 +67,12 @@ def counted(count: int, one: str) -> str:
     return f"{count} {one}" if count == 1 else f"{count} {one}s"
 
 
+def first_of(texts: Sequence[str], most: int, joint: str = ", ") -> str:
+    """`a, b and 3 more`."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{joint.join(texts[:most])}{more}"
+
+
 def fact_text(fact: machines.Fact[T], say: Callable[[T], str] = str) -> str:
     if fact.value is None:
         return f"unknown: {clean(fact.reason or 'no reason given')}"
@@ -77,13 +84,8 @@ def moment_text(moment: str) -> str:
     return escaped(moment.replace("T", " ").removesuffix("+00:00").partition(".")[0], 32)
 
 
-def nanoseconds_text(seconds: float | None) -> str:
-    """`1180.2`; empty for None."""
-    return "" if seconds is None else f"{seconds * NANO:.1f}"
-
-
 def format_latency(seconds: float) -> str:
-    return f"{nanoseconds_text(seconds)} ns"
+    return f"{seconds * NANO:.1f} ns"
 
 
 def rate_interval(rate: runs.Rate | None) -> str:
@@ -91,6 +93,12 @@ def rate_interval(rate: runs.Rate | None) -> str:
         return ""
     low = units.format_gbps(rate.low_gbps).removesuffix(" GB/s")
     return f"{low} to {units.format_gbps(rate.high_gbps)}"
+
+
+def ring_text(ring: machines.Ring | RingSetup) -> str:
+    slots = f"{ring.slots} slots of {units.format_size(ring.chunk_bytes)}"
+    locked = f"{clean(ring.fill)}: {units.format_size(ring.pinned_bytes)} page-locked"
+    return f"{counted(ring.threads, 'thread')}, {slots}, {locked}"
 
 
 def titled(runtime: machines.Runtime, text: str) -> str:

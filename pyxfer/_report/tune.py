@@ -8,17 +8,15 @@ from typing import get_args
 from pyxfer import units
 from pyxfer._document.tunings import CopyDirection, CopyRate, RingSetup, RingState, Tuned
 from pyxfer._report.layout import Column, Page, fitting_table, rate_cells
-from pyxfer._report.text import Lines, capitalised, clean, counted, reason_text
+from pyxfer._report.text import Lines, capitalised, clean, reason_text, ring_text
 
 _PLAIN = "plain copy"
 
 
 def ring_lines(state: RingState) -> Lines:
-    tuned, ring = state.tuning.value, state.ring
-    slots = f"{ring.slots} slots of {units.format_size(ring.chunk_bytes)}"
-    locked = f"{ring.fill}: {units.format_size(ring.pinned_bytes)} page-locked"
+    tuned = state.tuning.value
     return [
-        ("settings", f"{counted(ring.threads, 'thread')}, {slots}, {locked}"),
+        ("settings", ring_text(state.ring)),
         ("from", reason_text(state.reason)),
         *(_figures(tuned) if tuned is not None else []),
         ("file", clean(state.path.value) if state.path.value else reason_text(state.path.reason)),

@@ -2,57 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
-
-from rich.table import Table
 
 from pyxfer import units
 from pyxfer._document import watches
 from pyxfer._document.remark_codes import severity_of
 from pyxfer._report import grid, plots, watch_words
 from pyxfer._report.grid import Cell, Grid, Row, fields, text_grid
-from pyxfer._report.layout import NONE, Column, Page, fitting_table, percent_cells, rate_cells, time_cells, waterfall
+from pyxfer._report.layout import Page, waterfall
 from pyxfer._report.report import Advice, Badge, Caption, Charts, Report, Section
 from pyxfer._report.text import clean, remark_lines
 from pyxfer.units import format_gbps, format_percent, format_seconds
 
 MAX_RANGES = 10
-_LONGEST_CELL = 30
 _FEW_CALLS = 4
-
-
-def copies_table(copies: Sequence[watches.CopyClass], width: int) -> Table:
-    unit, times = time_cells([row.seconds for row in copies])
-    memories = [watch_words.shortened(row.memory, _LONGEST_CELL) for row in copies]
-    columns = [
-        Column(("direction",), tuple(row.direction for row in copies), left=True),
-        Column(("memory",), tuple(memories), left=True),
-        Column(("size",), tuple(map(watch_words.size_text, copies)), left=True),
-        Column(("copies",), tuple(str(row.count) for row in copies)),
-        Column(("bytes",), tuple(watch_words.sum_text(row.nbytes) for row in copies)),
-        Column((unit,), times),
-        Column(("GB/s",), rate_cells([row.gbps.value for row in copies], NONE, most=3)),
-        Column(("of", "ceiling"), percent_cells([row.of_ceiling for row in copies], NONE)),
-        Column(("under", "kernels"), percent_cells([row.hidden_share.value for row in copies], NONE)),
-    ]
-    return fitting_table(columns, width)
-
-
-def _print_ranges(ranges: Sequence[watches.NamedRange], page: Page) -> None:
-    shown = ranges[:MAX_RANGES]
-    unit, times = time_cells([row.seconds for row in shown])
-    busy = [None if row.busy_s is None or row.seconds <= 0 else min(1.0, row.busy_s / row.seconds) for row in shown]
-    columns: list[tuple[str, Iterable[str]]] = [
-        ("name", [watch_words.shortened(row.name, _LONGEST_CELL) for row in shown]),
-        ("count", [str(row.count) for row in shown]),
-        (unit, times),
-        ("of the\nwindow", percent_cells([row.share for row in shown])),
-        ("device\nbusy", percent_cells(busy)),
-        ("h2d", [watch_words.sum_text(row.h2d_bytes) if row.h2d_bytes else "" for row in shown]),
-        ("d2h", [watch_words.sum_text(row.d2h_bytes) if row.d2h_bytes else "" for row in shown]),
-    ]
-    page.table(columns, ("name",), "Ranges")
 
 
 def print_watch(watched: watches.Watched, page: Page) -> None:
@@ -81,7 +46,8 @@ def print_watch(watched: watches.Watched, page: Page) -> None:
     calls = watch_words.call_lines(watched, watch_words.MAX_CALLS if page.details else _FEW_CALLS)
     page.section(f"Calls in {inside} that fetch, wait or allocate: total time", calls)
     if page.details:
-        _print_ranges(watched.ranges, page)
+        ranges = _tables(watched)["ranges"]
+        replace(ranges, rows=ranges.rows[:MAX_RANGES]).print_on(page)
         page.section("Memory", watch_words.memory_lines(watched))
     remarks = [remark for remark in watched.remarks if remark.code != watches.FIRST_STEPS]
     shown = [remark for remark in remarks if page.details or severity_of(remark.code) != "info"]
@@ -98,8 +64,9 @@ def _print_copies(watched: watches.Watched, page: Page) -> None:
         page.line()
         page.line(unseen, style="yellow")
     if activity is not None and activity.copies:
-        page.heading("Copies, by the device's own records (1 GB = 1e9 bytes)")
-        page.show(copies_table(activity.copies, page.columns))
+        replace(_tables(watched)["copies"], name="Copies, by the device's own records (1 GB = 1e9 bytes)").print_on(
+            page
+        )
         for line in watch_words.no_share_texts(watched):
             page.line(line)
     if ceiling := watch_words.ceiling_text(watched):
@@ -118,7 +85,8 @@ _STEPS = (
     grid.Column("slow", "flag"),
 )
 _COPIES = (
-    *(grid.Column(name, heading=name) for name in ("direction", "memory")),
+    grid.Column("direction", heading="way"),
+    grid.Column("memory", heading="memory"),
     grid.Column("size", heading="size", saved=False),
     *(grid.Column(name, "whole") for name in ("least_bytes", "below_bytes")),
     grid.Column("count", "whole", "count"),
@@ -127,7 +95,7 @@ _COPIES = (
     _TIME,
     grid.Column("gbps", "number", "bandwidth", format_gbps),
     grid.Column("of_ceiling", "number", "of ceiling", format_percent),
-    grid.Column("hidden_share", "number", "hidden", format_percent),
+    grid.Column("hidden_share", "number", "under kernels", format_percent),
 )
 _CALLS = (
     grid.Column("what"),
@@ -140,14 +108,15 @@ _CALLS = (
     grid.Column("nbytes", "whole"),
     grid.Column("per_step", "number"),
 )
+
 _RANGES = (
     grid.Column("name", heading="name"),
     grid.Column("source"),
     grid.Column("count", "whole", "count"),
     _TIME,
     grid.Column("of_window", "number", "of the window", format_percent),
-    grid.Column("busy_s", "number"),
-    *(grid.Column(name, "whole") for name in ("h2d_bytes", "d2h_bytes")),
+    grid.Column("busy_s", "number", "device busy", format_seconds),
+    *(grid.Column(f"{way}_bytes", "whole", way, watch_words.sum_text) for way in ("h2d", "d2h")),
 )
 
 
@@ -187,24 +156,21 @@ def _saved(struct: object, columns: Sequence[grid.Column]) -> dict[str, Any]:
 
 
 def _grids(watched: watches.Watched) -> list[Grid]:
-    parts, tables = watched.parts, _tables(watched)
+    parts, tables, activity = watched.parts, _tables(watched), watched.activity.value
     words = watch_words.part_words(parts)
-    line = watched.activity.value and watched.activity.value.timeline
-    shares = [(words[name], *_cells(seconds, parts.share(name))) for name, seconds in parts.named()]
-    lanes = [
-        (lane.what, *_cells(lane.busy_s, line.share(lane)), Cell(str(len(lane.spans)), len(lane.spans)))
-        for lane in (line.lanes if line else ())
-        if line
-    ]
+    line = None if activity is None else activity.timeline
+    shares = [(words[name], seconds, parts.share(name)) for name, seconds in parts.named()]
+    lanes = [] if line is None else [(lane.what, lane.busy_s, line.share(lane)) for lane in line.lanes]
     return [
-        text_grid("Parts of the period", ("part", "time", "share"), shares),
-        text_grid("Timeline, by all records", ("work", "busy", "of the stretch", "spans drawn"), lanes),
+        _times("Parts of the period", "part", shares),
+        _times("Timeline, by all records", "work", lanes),
         *(tables[name] for name in ("copies", "calls", "ranges")),
     ]
 
 
-def _cells(seconds: float, share: float) -> tuple[Cell, Cell]:
-    return Cell(format_seconds(seconds), seconds), Cell(format_percent(share), share)
+def _times(name: str, what: str, rows: Sequence[tuple[str, float, float]]) -> Grid:
+    cells = [(row, grid.number(time, format_seconds), grid.number(of, format_percent)) for row, time, of in rows]
+    return text_grid(name, (what, "time", "share"), cells)
 
 
 # --- charts ----------------------------------------------------------------------------------------------------------

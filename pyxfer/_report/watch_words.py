@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from rich.cells import cell_len, set_cell_size
 
 from pyxfer._document import watches
-from pyxfer._report.text import Lines, clean, fact_text, machine_lines, memory_text, reason_text, remark_text
+from pyxfer._report.text import Lines, clean, fact_text, first_of, machine_lines, memory_text, reason_text, remark_text
 from pyxfer.units import format_percent, format_seconds, format_size
 
 MAX_CALLS = 8
@@ -91,13 +91,8 @@ def _found_text(steps: watches.Steps) -> str:
         return "batches of Keras fit"
     if steps.finder == "optimizer":
         return "steps of PyTorch's optimizers"
-    names = _first([shortened(name, _LONGEST_NAME) for name in steps.functions], 3, ", ")
+    names = first_of([shortened(name, _LONGEST_NAME) for name in steps.functions], 3)
     return f"calls of {names} ({'--step' if steps.finder == 'named' else 'tf.function or jax.jit'})"
-
-
-def _first(texts: Sequence[str], most: int, joint: str) -> str:
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return f"{joint.join(texts[:most])}{more}"
 
 
 def first_steps_text(watched: watches.Watched) -> str:
@@ -149,7 +144,7 @@ def overlap_lines(watched: watches.Watched) -> Lines:
         ("device", f"busy for {format_percent(overlap.busy_share)} of the window"),
         ("copies", copies_text(overlap)),
         ("kernels", kernels),
-        ("streams", f"{len(streams)}: {_first(streams, 4, '; ')}"),
+        ("streams", f"{len(streams)}: {first_of(streams, 4, '; ')}"),
     ]
 
 

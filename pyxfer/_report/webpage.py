@@ -52,8 +52,6 @@ _DARK_INK = {plots.INK: "#e6eaef", plots.FAINT: "#a3adb8", plots.GRID: "#3a424c"
 _SIGNS = {"good": "\u2713", "doubtful": "!", "bad": "\u2715", "none": "\u2022"}
 # More plots than these are drawn once, and scroll on a telephone.
 _MAX_TWICE = 3
-# Charts on one page of A4 when printed.
-_MAX_ON_PAGE = 2
 # A table with more columns than these is printed across a page.
 _MANY_COLUMNS = 16
 # Texts of a column that are no longer than this are never broken into lines.
@@ -162,20 +160,11 @@ def page_html(documents: Sequence[object]) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
 <style>{_style()}</style></head><body>
-<main>{_machines(documents)}{"".join(articles)}</main>
+<main>{"".join(articles)}</main>
 <footer><h2 id="method">Method</h2><p>{_METHOD}</p></footer>
 <div id="tip" role="status" hidden></div>
 <script>{script}</script></body></html>
 """
-
-
-def _machines(documents: Sequence[object]) -> str:
-    environments = [report_of(document).environment(document) for document in documents]
-    found = {environment.host for environment in environments if environment is not None}
-    if len(found) < 2:  # noqa: PLR2004 - two machines
-        return ""
-    names = ", ".join(sorted(clean(host) for host in found))
-    return f"<p>These documents are of different machines: {escape(names)}.</p>"
 
 
 def _article(document: object, anchor: str) -> str:
@@ -185,13 +174,12 @@ def _article(document: object, anchor: str) -> str:
     about = [("Environment", environment_lines(environment))] if environment is not None else []
     grids = [grid for grid in report.grids(document) if grid.rows]
     sections = [(name, lines) for name, lines in (*report.sections(document), *about) if lines]
-    makes, figures = charts_of(document), []
-    for number, (name, make) in enumerate(makes.items(), start=1):
-        ends_page = number % _MAX_ON_PAGE == 0 and number < len(makes)
-        caption = report.captions[name]
-        figure = _figure(make, caption, words)
-        figures.append(_section(caption.title, figure, f"{anchor}-chart-{name}", ends_page=ends_page))
-    links = [(f"{anchor}-chart-{name}", report.captions[name].title) for name in makes]
+    makes, captions = charts_of(document), report.captions
+    figures = [
+        _section(captions[name].title, _figure(make, captions[name], words), f"{anchor}-chart-{name}")
+        for name, make in makes.items()
+    ]
+    links = [(f"{anchor}-chart-{name}", captions[name].title) for name in makes]
     links += [(f"{anchor}-table-{number}", grid.name) for number, grid in enumerate(grids)]
     links += [(f"{anchor}-{_anchor(name)}", name) for name, _ in sections]
     contents = "".join(f'<li><a href="#{target}">{escape(name)}</a></li>' for target, name in links)
@@ -248,10 +236,8 @@ def _inline(make: plots.Make, width: int) -> list[str]:
     return [f'<div class="plot">{picture}</div>' for picture in drawn]
 
 
-def _section(name: str, body: str, anchor: str, *, ends_page: bool = False) -> str:
-    """`ends_page`: what follows it is on a new page when printed."""
-    form = ' class="ends-page"' if ends_page else ""
-    return f'<section id="{anchor}"{form}><h2><a href="#{anchor}">{escape(name)}</a></h2>{body}</section>'
+def _section(name: str, body: str, anchor: str) -> str:
+    return f'<section id="{anchor}"><h2><a href="#{anchor}">{escape(name)}</a></h2>{body}</section>'
 
 
 def _lines(lines: Lines) -> str:

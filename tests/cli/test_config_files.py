@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from baseline.store.making import make_baseline
-from command_line import COMMAND, environment
+from command_line import environment
 from in_process import TREE, Command
 from samples import make_run
 from typer.testing import CliRunner
@@ -21,7 +21,6 @@ import pyxfer as px
 from pyxfer import _config
 from pyxfer._cli.defaults import KEYS, WITHOUT_FILES, options_by_table
 from pyxfer._cli.main import app
-from pyxfer._document.fleets import HostReport
 from pyxfer._fleet.launch import HostJob
 from pyxfer._upload.settings import settings_set
 
@@ -78,10 +77,10 @@ def values(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
 def test_an_option_comes_before_the_project_the_user_and_the_built_in_default(
     project: Write, user: Write, values: Any
 ) -> None:
-    user('budget = "1s"\nprecision = "3%"\nseed = 5\n')
-    project('[tool.pyxfer]\nbudget = "2s"\nseed = 6\n')
-    found = values("ceiling", "--seed", "7")
-    assert (found["seed"], found["budget"], found["precision"]) == (7, "2s", "3%")
+    user('budget = "1s"\nprecision = "3%"\ndirection = "h2d"\n')
+    project('[tool.pyxfer]\nbudget = "2s"\ndirection = "d2h"\n')
+    found = values("ceiling", "--direction", "both")
+    assert (found["direction"], found["budget"], found["precision"]) == ("both", "2s", "3%")
     assert found["size"] == "4KiB:256MiB:x4"
 
 
@@ -131,14 +130,14 @@ def test_an_argument_is_not_set_by_the_option_of_its_name(project: Write, comman
 def test_the_nearest_file_with_a_table_counts(
     project: Write, values: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project("[tool.pyxfer]\nseed = 6\n")
+    project("[tool.pyxfer]\nbudget = 6\n")
     inner = tmp_path / "project" / "a" / "b"
     inner.mkdir(parents=True)
-    (inner / "pyproject.toml").write_text("[tool.other]\nseed = 7\n[")
+    (inner / "pyproject.toml").write_text("[tool.other]\nbudget = 7\n[")
     monkeypatch.chdir(inner)
-    assert values("ceiling")["seed"] == 6
-    (inner.parent / "pyproject.toml").write_text("[tool.pyxfer]\nseed = 8\n")
-    assert values("ceiling")["seed"] == 8
+    assert values("ceiling")["budget"] == "6"
+    (inner.parent / "pyproject.toml").write_text("[tool.pyxfer]\nbudget = 8\n")
+    assert values("ceiling")["budget"] == "8"
 
 
 def test_the_keys_are_options_and_no_table_has_the_name_of_one() -> None:
@@ -225,9 +224,9 @@ def test_a_variable_comes_before_the_files(project: Write, tmp_path: Path, monke
 
 
 def test_device_and_budget_do_not_apply_to_python(project: Write) -> None:
-    project('[tool.pyxfer]\ndevice = "7"\nseed = 5\nprecision = "40%"\n')
+    project('[tool.pyxfer]\ndevice = "7"\nprecision = "40%"\n')
     run = px.ceiling("host", size="4KiB", direction="h2d", memory="pinned", budget=0.01, trace=False)
-    assert (run.parameters.precision, run.parameters.seed) != (0.4, 5)
+    assert run.parameters.precision != 0.4
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
@@ -253,8 +252,8 @@ def test_device_and_budget_do_not_apply_to_python(project: Write) -> None:
         ("label = 'a=b'", "tool.pyxfer.label in FILE is 'a=b' and not a list of texts: "),
         ("label = [1]", "tool.pyxfer.label in FILE is [1] and not a list of texts: "),
         ("require_gpu = 'yes'", "tool.pyxfer.require_gpu in FILE is 'yes' and not a switch: "),
-        ("seed = '5'", "tool.pyxfer.seed in FILE is '5' and not a whole number: "),
-        ("seed = true", "tool.pyxfer.seed in FILE is True and not a whole number: "),
+        ("retries = '5'", "tool.pyxfer.retries in FILE is '5' and not a whole number: "),
+        ("retries = true", "tool.pyxfer.retries in FILE is True and not a whole number: "),
         ("retries = 50", "tool.pyxfer.retries in FILE: 50 is not in the range "),
         ("'a b' = 1", "tool.pyxfer.'a b' in FILE is unknown: "),
         (r'"\u001b[31m" = 1', r"tool.pyxfer.'\x1b[31m' in FILE is unknown: "),
@@ -294,8 +293,8 @@ def test_a_file_that_cannot_be_read_is_refused_and_a_pipe_is_no_file(
     assert f"{str(path)!r} cannot be read (" in ended.stderr
     path.unlink()
     os.mkfifo(path)
-    user("seed = 5\n")
-    assert values("ceiling")["seed"] == 5
+    user("budget = 5\n")
+    assert values("ceiling")["budget"] == "5"
 
 
 @pytest.mark.parametrize("key", _config.OF_THE_MACHINE)
@@ -364,24 +363,21 @@ def test_the_processes_of_a_baseline_measure_what_they_were_asked(
     from pyxfer._document.runs import Run
 
     project(
-        '[tool.pyxfer]\nseed = 7\nbudget = "soon"\nring = "threads=2"\n'
+        '[tool.pyxfer]\nbudget = "soon"\nring = "threads=2"\n'
         '[tool.pyxfer.ceiling]\nfresh = true\nsize = "8KiB"\nmemory = "pageable"\n'
     )
     run = measure_process(run_request(["host"], ["h2d"], ["pinned"], ["auto"], [4096], 0.01))
     assert isinstance(run, Run)
     assert run.parameters.fresh is False
-    assert run.parameters.seed != 7
     assert (run.parameters.sizes_bytes, run.parameters.memories) == ((4096,), ("pinned",))
 
 
-def test_a_host_of_a_fleet_is_measured_as_the_run_asks(project: Write, tmp_path: Path) -> None:
+def test_a_host_of_a_fleet_is_measured_as_the_run_asks(project: Write, values: Any) -> None:
     assert ("fleet", "host") in WITHOUT_FILES
     project('[tool.pyxfer]\ndevice = "7"\nrequire_gpu = true\nlabel = ["a=b"]\nbudget = "1s"\nquiet = true\n')
-    command = HostJob(program=COMMAND, budget_s=6.0, labels={"rack": "r7"}, devices="host").command()
-    result = subprocess.run(command, capture_output=True, check=False, env=environment(CUDA_VISIBLE_DEVICES=""))
-    (tmp_path / "host.json").write_bytes(result.stdout)
-    assert HostReport.load(tmp_path / "host.json").labels == {"rack": "r7"}
-    assert b"preparing" in result.stderr
+    found = values(*HostJob(program=(), budget_s=6.0, labels={"rack": "r7"}, devices="host").command())
+    assert (list(found["label"]), found["device"], found["budget"]) == (["rack=r7"], "host", "6s")
+    assert (found["require_gpu"], found["quiet"]) == (False, False)
 
 
 def test_a_run_of_a_fleet_passes_its_defaults_on(project: Write, values: Any) -> None:

@@ -62,7 +62,7 @@ def test_no_summary_of_a_verb_is_cut_off(
         (("cieling",), "No such command 'cieling'. Did you mean 'ceiling'? See pyxfer --help."),
         (("ceiling", "--nope"), "No such option: --nope"),
         (("ceiling", "--device"), "Option '--device' requires an argument"),
-        (("ceiling", "--seed", "x"), "Invalid value for '--seed'"),
+        (("baseline", "save", "--processes", "x"), "Invalid value for '--processes'"),
         (("explain",), "Missing argument 'ROUTE'"),
         (("baseline", "sav"), "No such command 'sav'"),
         (("help",), "'help' is an option and not a command: write pyxfer --help"),
@@ -122,7 +122,6 @@ def test_the_defaults_are_those_of_the_python_function() -> None:
     assert typed["mode"].split(",") == list(called["mode"])
     assert typed["size"] == called["size"]
     assert typed["fresh"] == called["fresh"]
-    assert typed["seed"] == called["seed"]
     assert units.parse_ratio(typed["precision"]) == called["precision"]
     assert units.parse_duration(typed["budget"]) == called["budget"]
 
@@ -145,7 +144,6 @@ def test_the_installed_command_completes_verbs() -> None:
         ("ceiling --device host --mode teleport", "--mode 'teleport' is unknown"),
         ("ceiling --device host --precision 200%", "is not below 100%"),
         ("ceiling --device host --budget 0s", "is not above zero"),
-        ("ceiling --device host --seed -1", "--seed"),
         ("frameworks --device host mxnet", "Unknown framework 'mxnet'. Known are torch"),
         ("frameworks --device host --route torch.too", "fits 'torch.too'. Did you mean torch.to"),
         ("frameworks --device host torch --route 'tf.*'", "No route of torch fits 'tf.*'"),

@@ -120,9 +120,9 @@ def test_many_hosts_have_one_line_each(command: Command, two_hosts: str) -> None
             opened.add_run(run_at(1, host=f"other-{number}"))
     lines = command("history", "--store", two_hosts).stdout.splitlines()
     assert lines[0].startswith("Newest of 8 histories of h2d:pinned:16MiB")
-    assert lines[2].split()[:1] == ["node-7"]
-    assert "-10.7 %" in lines[2]
-    assert len(lines) == 10
+    assert lines[3].split()[:1] == ["node-7"]
+    assert "-10.7 %" in lines[3]
+    assert len(lines) == 11
 
 
 def test_as_json_it_has_every_point(command: Command, two_hosts: str) -> None:
@@ -170,7 +170,7 @@ def test_the_page_has_the_slow_cells_and_their_cause(command: Command, of_links:
 
 
 def test_exports_have_every_cell(command: Command, of_links: dict[str, str], tmp_path: Path) -> None:
-    out = {form: str(tmp_path / f"out.{form}") for form in ("json", "github", "bencher")}
+    out = {form: str(tmp_path / f"out.{form}") for form in ("json", "github")}
     options = [word for form, path in out.items() for word in (f"--export-{form}", path)]
     assert command("compare", of_links["fast"], of_links["slow"], *options).returncode == 0
     rows = {row["text"]: row for row in json.loads(Path(out["json"]).read_text())["cells"]}
@@ -179,9 +179,6 @@ def test_exports_have_every_cell(command: Command, of_links: dict[str, str], tmp
     github = {row["name"]: row for row in json.loads(Path(out["github"]).read_text())}
     assert github[load]["unit"] == "million loads/s"
     assert github[load]["value"] == pytest.approx(1e3 / 1181, rel=0.01)
-    bencher = json.loads(Path(out["bencher"]).read_text())
-    assert bencher[load]["latency"]["value"] == pytest.approx(1181, rel=0.01)
-    assert bencher["links.pairs.write.ce:gpu0-gpu1:512MiB"]["bandwidth"]["value"] == pytest.approx(396.1e9, rel=0.02)
 
 
 def test_a_large_comparison_shows_what_is_not_the_same(command: Command, tmp_path: Path) -> None:

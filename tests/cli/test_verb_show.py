@@ -13,9 +13,7 @@ from in_process import Command
 from pages import full_run, printed
 from report_samples import DOCUMENTS
 from samples import make_environment, make_measurement, make_run
-from typer.testing import CliRunner
 
-from pyxfer._cli.main import app
 from pyxfer._document import codec
 from pyxfer._document.codec import Kind
 from pyxfer._document.derivations import derived
@@ -30,12 +28,6 @@ def saved(tmp_path: Path) -> Path:
     path = tmp_path / "run.json"
     RUN.save(path)
     return path
-
-
-def test_a_saved_run_is_printed_as_when_it_was_measured(saved: Path) -> None:
-    result = CliRunner().invoke(app, ["show", str(saved)])
-    assert result.exit_code == 0
-    assert result.stdout == printed(lambda page: print_run(RUN, page))
 
 
 @pytest.mark.parametrize("kind", codec.KINDS, ids=lambda kind: kind.name)
@@ -59,9 +51,8 @@ def test_details_are_the_page_with_all_figures(command: Command, saved: Path) ->
     assert result.stdout == printed(lambda page: print_run(RUN, page), details=True)
 
 
-@pytest.mark.parametrize("pipe", ["gzip -c {0}"])
-def test_a_dash_reads_stdin(saved: Path, pipe: str) -> None:
-    result = shell(f"pyxfer show - < <({pipe.format(saved)})")
+def test_a_dash_reads_stdin(saved: Path) -> None:
+    result = shell(f"pyxfer show - < <(gzip -c {saved})")
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout == printed(lambda page: print_run(RUN, page))
 
@@ -95,7 +86,7 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 
 @drawing
-def test_documents_of_several_kinds_and_machines_are_one_page(command: Command, tmp_path: Path) -> None:
+def test_documents_of_several_kinds_are_one_page(command: Command, tmp_path: Path) -> None:
     codec.save(make_run(measurements=(make_measurement(),), curves=()), tmp_path / "here.json")
     elsewhere = make_run(measurements=(make_measurement(),), curves=(), environment=make_environment(host="other"))
     codec.save(elsewhere, tmp_path / "elsewhere.json")
@@ -104,23 +95,18 @@ def test_documents_of_several_kinds_and_machines_are_one_page(command: Command, 
     assert command("report", *names, "-o", str(tmp_path / "all.html")).returncode == 0
     page = (tmp_path / "all.html").read_text()
     assert page.count("<article") == 3
-    assert "different machines: node-7, other" in page
+    assert [f'id="document-{number}"' in page for number in (1, 2, 3, 4)] == [True, True, True, False]
 
 
 @drawing
-def test_the_page_is_report_html_unless_it_is_named(
+def test_the_page_is_report_html_unless_a_name_whose_suffix_decides_is_given(
     command: Command, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert command("report", files["comparison"]).returncode == 0
     assert (tmp_path / "report.html").read_bytes().startswith(b"<!DOCTYPE html>")
-
-
-@drawing
-def test_the_suffix_decides_about_the_form(command: Command, files: dict[str, str], tmp_path: Path) -> None:
-    path = tmp_path / "chart.PNG"
-    assert command("report", files["explain"], "--output", str(path), "--chart", "waterfall").returncode == 0
-    assert path.read_bytes().startswith(b"\x89PNG")
+    assert command("report", files["explain"], "--output", "chart.PNG", "--chart", "waterfall").returncode == 0
+    assert (tmp_path / "chart.PNG").read_bytes().startswith(b"\x89PNG")
 
 
 @drawing

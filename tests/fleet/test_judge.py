@@ -21,6 +21,7 @@ from fleet_samples import (
     make_hosts,
     slow_names,
 )
+from marks import slow
 from samples import make_device, make_environment
 
 from pyxfer._document import codec
@@ -28,7 +29,7 @@ from pyxfer._document.fleets import CohortCell, Fleet, HostReport, HostState
 from pyxfer._document.machines import Fact, Remark
 from pyxfer._fleet.collect import Arrival, arrival_of, row_of
 from pyxfer._fleet.judge import hosts_to_confirm, judge
-from pyxfer._report.fleet_formats import drain_lines, nagios_line, npd_line, to_junit
+from pyxfer._report.fleet_formats import drain_lines, nagios_line, npd_line
 from pyxfer._report.kinds import chart_of, charts_of
 
 PINNED = "h2d:gpu0:pinned:256MiB"
@@ -373,7 +374,7 @@ def random_host(chance: random.Random, number: int) -> HostReport:
     return make_host(f"n{number if chance.random() < 0.9 else 0}", values, **fields)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(12), *map(slow, range(12, 40))])
 def test_any_fleet_is_judged_saved_and_shown(seed: int) -> None:
     chance = random.Random(seed)
     hosts = [random_host(chance, number) for number in range(chance.choice([1, 2, 3, 4, 5, 6, 10, 30]))]
@@ -383,7 +384,6 @@ def test_any_fleet_is_judged_saved_and_shown(seed: int) -> None:
     assert len(fleet.hosts) == len(hosts)
     assert codec.decode(Fleet, codec.encode(fleet)) == fleet
     assert fleet.text()
-    assert to_junit(fleet)
     assert drain_lines(fleet).count("\n") <= len(fleet.with_verdict("slow"))
     assert {npd_line(fleet, None)[1], nagios_line(fleet, None)[1]} <= {0, 1, 2, 3}
     assert all(chart_of(fleet, name) for name in charts_of(fleet))

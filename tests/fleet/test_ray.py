@@ -28,6 +28,7 @@ from pyxfer.errors import UsageError
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed (extra fleet)")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), needs_ray]
 
+MEMORY = 80 << 20
 # To start a worker process takes long on a busy machine.
 QUEUE_S = 120.0
 FAULTS: dict[str, dict[str, str]] = {
@@ -37,16 +38,43 @@ FAULTS: dict[str, dict[str, str]] = {
 }
 
 
+def be_a_cluster(hosts: dict[str, dict[str, str]]) -> None:
+    """Print the address of a new cluster, and kill the raylet of each host that a line on stdin names.
+
+    Each raylet has one GPU, as it says.
+    """
+    from ray.cluster_utils import Cluster
+
+    cluster: Any = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "num_gpus": 0, "object_store_memory": MEMORY, "include_dashboard": False},
+    )
+    nodes = {
+        name: cluster.add_node(
+            num_cpus=1,
+            num_gpus=1,
+            labels={"pyxfer/host": name, "rack": variables.get("RACK", "a")},
+            env_vars={"HOST": name, **variables},
+            object_store_memory=MEMORY,
+        )
+        for name, variables in hosts.items()
+    }
+    print(json.dumps(cluster.address), flush=True)
+    for line in sys.stdin:
+        cluster.remove_node(nodes[line.strip()], allow_graceful=False)
+        print(json.dumps("killed"), flush=True)
+    cluster.shutdown()
+
+
 class RayCluster:
-    """The program `ray_cluster.py`."""
+    """A process with a cluster; each host has its variables."""
 
     def __init__(self, hosts: dict[str, dict[str, str]]) -> None:
         # Sockets have short paths.
         self._folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
         variables = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "CUDA_VISIBLE_DEVICES": "0"}
-        program = str(Path(__file__).with_name("ray_cluster.py"))
         self._process = subprocess.Popen(
-            [sys.executable, program, json.dumps(hosts)],
+            [sys.executable, __file__, json.dumps(hosts)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -219,3 +247,7 @@ def test_without_a_cluster_it_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ray, "JOIN_S", 2.0)
     with pytest.raises(UsageError, match="Ray gives no hosts"):
         ray.ray_launcher(HostJob(), [])
+
+
+if __name__ == "__main__":
+    be_a_cluster(json.loads(sys.argv[1]))

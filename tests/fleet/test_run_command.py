@@ -18,6 +18,7 @@ from command_line import COMMAND, TIMEOUT_S, environment, in_terminal, pyxfer, s
 from fleet.stand_ins import StandIns, link_of, make_stand_ins
 from fleet_samples import CELLS, later, make_host, make_hosts
 from in_process import Command
+from marks import slow
 from sqlalchemy import text
 
 from pyxfer._baseline.store import open_store
@@ -110,9 +111,9 @@ def test_documents_of_any_two_hosts_are_two_files(tmp_path: Path) -> None:
     assert {row.host for row in rows if row.named} == {*hosts}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, slow(signal.SIGTERM)])
 def test_ctrl_c_and_sigterm_judge_what_has_arrived_and_keep_it(number: signal.Signals, tmp_path: Path) -> None:
-    made = prepared(tmp_path, hosts=6, hung="sleep 60")
+    made = prepared(tmp_path, hosts=6, hung="exec sleep 60")
     out = tmp_path / "out"
     arguments = ["fleet", "run", "--via", "ssh", "--hosts", names(made), "--output-folder", str(out)]
     with subprocess.Popen(
@@ -333,18 +334,13 @@ def test_a_store_that_cannot_be_opened_is_refused_before_measuring(command: Comm
     assert "not a pyxfer store" in ended.stderr
 
 
-def test_stored_hosts_are_judged_and_the_verdicts_kept_in_the_same_store(
-    command: Command, url: str, tmp_path: Path
-) -> None:
+def test_stored_hosts_are_judged(command: Command, url: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    saving = ("--store", url, "--save", "--output-folder", str(out))
-    ended = command("fleet", "run", "--via", "store", "--since", "2h", *saving)
+    ended = command("fleet", "run", "--via", "store", "--since", "2h", "--store", url, "--output-folder", str(out))
     assert ended.returncode == 0, ended.stderr
     judged = Fleet.load(out / "fleet.json")
     assert [host.host for host in judged.with_verdict("suspect")] == ["n7"]
     assert len(judged.with_verdict("fine")) == 19
-    with open_store(url) as store:
-        assert [kept.hosts for kept in store.fleets()] == [20]
 
 
 def test_no_document_that_is_young_enough_ends_with_four(command: Command, url: str, tmp_path: Path) -> None:

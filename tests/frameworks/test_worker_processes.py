@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet.clusters import is_running
+from command_line import is_running
 from frameworks.conftest import children
 from marks import slow
 

@@ -27,7 +27,6 @@ from pyxfer._report.plots import (
     category,
     change_plot,
     history_plot,
-    load_plot,
 )
 from pyxfer.errors import UsageError
 
@@ -202,8 +201,6 @@ def test_a_step_that_is_far_longer_than_the_others_has_an_arrow() -> None:
     (arrow,) = beyond_of(spec)
     (long,) = [step for step in watched.steps.each if step.number == arrow["step"]]
     assert arrow["beyond"] == pytest.approx(1e3 * sum(seconds for _, seconds in long.parts.named()))
-    drawn = sum(value["ms"] for value in values_of(spec) if value["step"] == arrow["step"] and "part" in value)
-    assert drawn == pytest.approx(arrow["ms"])
     assert arrow["ms"] < arrow["beyond"] / 2
 
 
@@ -257,12 +254,6 @@ def test_long_names_have_two_lines_by_an_expression_without_names() -> None:
     assert "GPU" not in axis["labelExpr"]
 
 
-def test_an_interval_of_latencies_beyond_the_plot_has_an_arrow() -> None:
-    row = {"series": "a", "part": "p99", "load": 1.0, "ns": 1000.0, "low": 900.0, "high": 9000.0, "text": "a"}
-    (arrow,) = beyond_of(load_plot([row], "title", WIDE))
-    assert (arrow["ns"], arrow["beyond"]) == (pytest.approx(1100.0), 9000.0)
-
-
 def test_a_history_draws_every_run_and_its_changes() -> None:
     spec = chart_of(DOCUMENTS["history"], "history")
     values = list(values_of(spec))
@@ -313,7 +304,7 @@ def test_charts_have_the_width_of_a_page_and_its_type(name: str) -> None:
                 svg = vl_convert.vegalite_to_svg(whole, vl_version=VEGA_LITE, allowed_base_urls=[])
                 drawn = float(svg.partition(' width="')[2].partition('"')[0])
                 assert drawn <= width
-                assert drawn > 0.94 * width or chart in ("interference", "pairs", "numa")
+                assert drawn > 0.94 * width or chart in ("interference", "pairs", "numa", "fleet")
 
 
 @pytest.mark.slow

@@ -6,16 +6,13 @@ import csv
 import io
 import json
 import sys
-from collections import Counter
 from typing import Any
 
 import msgspec
 import pytest
-from baseline.store.making import make_baseline
 from baseline_samples import make_processes, make_sample, slow_pinned
 from explain_samples import make_dma, make_explain_run, make_explained
-from fleet_samples import make_fleet, make_host
-from framework_samples import make_frameworks_run, make_route_row
+from framework_samples import make_route_row
 from hypothesis import given
 from hypothesis import strategies as st
 from link_samples import make_links
@@ -25,13 +22,10 @@ from samples import (
     SCRIPT,
     make_device,
     make_environment,
-    make_measurement,
     make_missing,
     make_run,
 )
-from watch_samples import LINE, TURNS, make_stalled, make_unseen, make_watched
-from xfer_samples import row_of
-from xfer_samples import session as make_session
+from watch_samples import LINE, TURNS, make_unseen, make_watched
 
 import pyxfer
 from pyxfer._baseline.compare import compare_samples
@@ -40,8 +34,8 @@ from pyxfer._document import codec
 from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.runs import Measurement
 from pyxfer._document.watches import STEP_PARTS, Watched
-from pyxfer._report import run as run_report
-from pyxfer._report.comparison import benchmarks, metrics
+from pyxfer._report import rates
+from pyxfer._report.comparison import benchmarks
 from pyxfer._report.grid import csv_table, escape_markdown, markdown_table
 from pyxfer._report.kinds import table_of
 from pyxfer._report.tables import Table
@@ -70,7 +64,7 @@ def test_every_column_of_a_run_has_a_source() -> None:
 
 
 def test_a_cell_without_a_column_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_report, "COLUMNS", run_report.COLUMNS[:3])
+    monkeypatch.setattr(rates, "COLUMNS", rates.COLUMNS[:3])
     with pytest.raises(KeyError, match="no column has the name"):
         make_run().to_csv()
 
@@ -131,57 +125,6 @@ def test_text_cannot_add_a_row_or_column_to_a_markdown_table(rows: list[tuple[st
         assert line.replace("\\\\", "").replace("\\|", "").count("|") == 3
 
 
-def read_csv(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
-
-
-def test_csv_of_a_run_has_a_row_for_each_measurement() -> None:
-    run = make_run()
-    header, *rows = cells_of(run.to_csv())
-    assert tuple(header) == (
-        *("route", "direction", "side", "memory", "mode", "variant", "nbytes"),
-        *("gbps", "low_gbps", "high_gbps", "caller_gbps", "of_ceiling", "of_peak"),
-        *("median_s", "low_s", "high_s", "iqr_s", "mad_s", "min_s", "n"),
-        *("dispatch_s", "wall_s", "first_s", "verified", "missing", "remarks"),
-        *("worker", "framework", "call", "host_copies", "dma", "returns", "batch", "overhead_s", "faults"),
-        *("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing"),
-        *("runtime", "device", "host", "taken_at"),
-    )
-    assert len(rows) == len(run.measurements)
-    assert {len(row) for row in rows} == {len(header)}
-
-
-def test_csv_says_of_each_row_where_it_was_measured() -> None:
-    over_host = make_run(runtime="host", device=make_device(runtime="host", name="host memory"))
-    for run, where in ((make_run(), ("cuda", "NVIDIA H200")), (over_host, ("host", "host memory"))):
-        rows = read_csv(run.to_csv())
-        assert rows
-        assert {(row["runtime"], row["device"]) for row in rows} == {where}
-
-
-def test_csv_numbers_are_unrounded() -> None:
-    measurement = make_measurement()
-    summary = measurement.summary
-    assert summary is not None
-    row = read_csv(make_run(measurements=(measurement,)).to_csv())[0]
-    assert float(row["gbps"]) == measurement.gbps
-    assert float(row["median_s"]) == summary.median_s
-    assert float(row["iqr_s"]) == summary.iqr_s
-    assert float(row["of_ceiling"]) == measurement.of_ceiling
-    assert float(row["dispatch_s"]) == measurement.dispatch_s
-    assert (row["n"], row["verified"], row["wall_s"]) == ("8", "True", "")
-
-
-def test_csv_has_the_reason_of_a_missing_figure_and_the_remarks_with_their_fixes() -> None:
-    remarks = (Remark(code="a", text="one", fix="--budget 9s"), Remark(code="b", text="two"))
-    rows = (make_missing("out of memory"), make_measurement(remarks=remarks))
-    missing, remarked = read_csv(make_run(measurements=rows).to_csv())
-    assert missing["missing"] == "out of memory"
-    names = ("gbps", "low_gbps", "of_ceiling", "median_s", "n", "first_s", "verified")
-    assert {missing[name] for name in names} == {""}
-    assert remarked["remarks"] == "one; try --budget 9s; two"
-
-
 @pytest.mark.parametrize(
     ("row", "words"),
     [
@@ -191,29 +134,6 @@ def test_csv_has_the_reason_of_a_missing_figure_and_the_remarks_with_their_fixes
 )
 def test_markdown_of_a_route_without_a_breakdown_has_the_reason(row: Measurement, words: str) -> None:
     assert f"### Where the time goes\n\n- {words}\n" in make_explain_run(row).to_markdown()
-
-
-ROUTE = make_route_row("torch", "torch.to", "h2d", 1 << 24, (9e-6, 17.9))
-
-
-def test_csv_of_a_route_has_its_route_info_and_its_page_faults() -> None:
-    trials = tuple(msgspec.structs.replace(trial, faults=536.0) for trial in ROUTE.trials)
-    faulty = msgspec.structs.replace(ROUTE, trials=trials)
-    row, counted = read_csv(make_frameworks_run(measurements=(ROUTE, faulty)).to_csv())
-    assert (row["worker"], row["framework"], row["call"]) == ("torch", "torch", 'torch.from_numpy(x).to("cuda")')
-    assert (row["host_copies"], row["dma"], row["returns"]) == ("0", "pageable", "done")
-    assert float(row["overhead_s"]) == ROUTE.overhead_s
-    assert (row["batch"], row["faults"], counted["faults"]) == ("", "", "536.0")
-
-
-def test_csv_has_the_copies_of_a_route_or_why_they_are_not_known() -> None:
-    names = ("dma_s", "dma_bytes", "dma_copies", "dma_source", "dma_gbps", "dma_missing")
-    rows = (make_explained(), make_explained(dma=unknown("nothing crosses the link")))
-    known, missing = (
-        tuple(read_csv(make_explain_run(row, measurements=(row,)).to_csv())[0][name] for name in names) for row in rows
-    )
-    assert known == ("0.00933", "100663296", "1.0", "pageable", str(rows[0].dma_gbps), "")
-    assert missing == ("", "", "", "", "", "nothing crosses the link")
 
 
 WATCHED = make_watched()
@@ -229,13 +149,6 @@ def test_parts_of_a_steps_row_sum_to_the_period() -> None:
     for row in rows:
         parts = [float(row[f"{name.replace(' ', '_')}_s"]) for name in STEP_PARTS]
         assert sum(parts) == pytest.approx(float(row["period_s"]))
-
-
-def test_slow_steps_are_marked_and_without_records_cells_are_empty() -> None:
-    assert [row["number"] for row in table("steps", make_stalled()) if row["slow"] == "True"] == ["18", "26"]
-    row = table("steps", make_unseen())[0]
-    assert row["kernels_s"] == ""
-    assert float(row["input_s"]) == pytest.approx(0.004)
 
 
 def test_a_watch_has_tables_of_copies_calls_and_ranges() -> None:
@@ -300,13 +213,10 @@ def test_benchmarks_for_github_are_the_rates_of_b_with_the_verdict() -> None:
         assert str(benchmark["extra"]).startswith(f"{row.verdict}, ")
 
 
-def test_metrics_for_bencher_are_bytes_per_second_of_the_cells_that_b_has() -> None:
+def test_benchmarks_are_of_the_cells_that_b_has() -> None:
     known = [row for row in PARTLY.cells if row.b_gbps.value is not None]
     assert 0 < len(known) < len(PARTLY.cells)
     assert [row["name"] for row in benchmarks(PARTLY)] == [row.text for row in known]
-    for comparison, cells in ((SLOW, SLOW.cells), (PARTLY, known)):
-        rates = {row.text: {"bandwidth": {"value": (row.b_gbps.value or 0.0) * 1e9}} for row in cells}
-        assert metrics(comparison) == rates
 
 
 def test_a_benchmark_has_no_control_characters_from_a_file_name() -> None:
@@ -334,35 +244,6 @@ def test_a_notebook_shows_the_first_rows_of_a_table() -> None:
     many = Table({"a": "number"}, [(float(number),) for number in range(50)])._repr_html_()
     assert many.count("<tr>") == 21
     assert "30 more" in many
-
-
-def test_a_fleet_has_a_row_per_host_and_cell() -> None:
-    table = make_fleet().table()
-    assert len(table) == 41 * 3 + 1
-    rows = [dict(zip(table.names, row, strict=True)) for row in table.rows]
-    assert [(row["host"], row["confirmed"]) for row in rows if row["loss"] is not None] == [("n3", True), ("n5", True)]
-    assert [row["host"] for row in rows if row["cell"] is None] == ["n99"]
-    pd = pytest.importorskip("pandas")
-    assert table.to_pandas()["value"].median() == pytest.approx(54, abs=1)
-    assert pd.api.types.is_integer_dtype(table.to_pandas()["cohort"])
-
-
-def test_a_comparison_has_a_row_per_cell() -> None:
-    assert [row["verdict"] for row in SLOW.table()] == [cell.verdict for cell in SLOW.cells]
-
-
-def test_tables_of_baselines_sessions_and_hosts_have_their_figures() -> None:
-    baseline = make_baseline()
-    numbers = [row["process"] for row in baseline.table()]
-    assert Counter(numbers) == {n: len(run.measurements) for n, run in enumerate(baseline.runs, start=1)}
-    session = make_session(row_of(), row_of("tests/test_b.py::test_other", None))
-    assert [(row["test"], row["outcome"], row["gbps"], row["device"]) for row in session.table()] == [
-        (test.test, test.outcome, test.measurement.gbps, session.places[test.place].device.name)
-        for test in session.tests
-    ]
-    report = make_host()
-    figures = [(cell.cell.text, cell.value.value) for cell in report.cells]
-    assert [(row["cell"], row["value"]) for row in report.table()] == figures
 
 
 def test_other_documents_have_no_table() -> None:

@@ -29,7 +29,7 @@ from pyxfer._report.host import print_framework_routes, print_machine
 from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather
 from pyxfer._report.overview import UNCERTAIN, answer, certain_digits, next_steps, seconds_for
-from pyxfer._report.rates import rate_tables
+from pyxfer._report.rates import fits, rate_table
 from pyxfer._report.run import print_run
 from pyxfer._report.tune import print_tuning
 
@@ -47,8 +47,7 @@ def test_at_80_columns_no_line_is_longer() -> None:
 
 LOST: Any = unknown("it is lost")
 NARROW_HOP = machines.Hop("0000:00:01.0", Fact(machines.LinkState(4, 8)), Fact(machines.LinkState(4, 8)))
-COST, CURVE = make_run().locking[0], full_run().curves[0]
-UNFITTED = runs.Curve("raw.pinned-async", "h2d", "h2d", "warm", LOST, LOST, LOST, LOST)
+COST = make_run().locking[0]
 NEVER = msgspec.structs.replace(COST, pays_after_transfers=unknown("pageable copies are as fast"))
 UNPAID = msgspec.structs.replace(COST, pays_after_transfers=unknown("h2d was not measured from both memories"))
 
@@ -64,19 +63,11 @@ UNPAID = msgspec.structs.replace(COST, pays_after_transfers=unknown("h2d was not
             {"link": make_link(kind="c2c", raw_peak_gbps=LOST, h2d_peak_gbps=LOST, d2h_peak_gbps=LOST)},
             "\nPeaks\nnone  it is lost\n",
         ),
-        (
-            {"curves": (UNFITTED, msgspec.structs.replace(UNFITTED, direction="d2h", side="d2h"))},
-            "no fit (raw.pinned-async h2d, raw.pinned-async d2h): it is lost",
-        ),
-        (
-            {"curves": (msgspec.structs.replace(CURVE, asymptote_gbps=LOST, half_bytes=LOST),)},
-            "no B (raw.pinned-async h2d): it is lost",
-        ),
         ({"memories": ("pageable",), "modes": ("staged",), "ring": LOST}, "\nRing\nnone  it is lost\n"),
         ({"locking": (NEVER,)}, "; never pays here: pageable copies are as fast"),
         ({"locking": (UNPAID,)}, "; unknown when it pays: h2d was not measured"),
     ],
-    ids=["hop", "peaks", "fits", "asymptote", "ring", "never pays", "not known"],
+    ids=["hop", "peaks", "ring", "never pays", "not known"],
 )
 def test_what_is_missing_or_limited_has_its_reason(fields: dict[str, Any], words: str) -> None:
     assert words in page_of(full_run(**fields))
@@ -85,9 +76,21 @@ def test_what_is_missing_or_limited_has_its_reason(fields: dict[str, Any], words
 def test_ring_has_its_settings_and_their_source() -> None:
     ring = machines.Ring(4, 64 << 10, 512, "streaming", "avx512", 20, 32 * MIB, "tuned", "tuned on 2025-11-21", 3.2e-3)
     text = page_of(full_run(memories=("pageable",), modes=("staged",), ring=Fact(ring)))
-    assert [line.split(maxsplit=1)[1] for line in text.partition("\nRing\n")[2].splitlines()[:5]] == [
-        *("4", "512 of 64 KiB", "32 MiB page-locked, made in 3.20 ms", "streaming (avx512)", "tuned on 2025-11-21")
+    assert [line.split(maxsplit=1)[1] for line in text.partition("\nRing\n")[2].splitlines()[:3]] == [
+        "4 threads, 512 slots of 64 KiB, streaming: 32 MiB page-locked",
+        *("in 3.20 ms, copies by avx512", "tuned on 2025-11-21"),
     ]
+
+
+def test_a_curve_without_a_fit_has_its_reason() -> None:
+    curve = full_run().curves[0]
+    unfitted = runs.Curve("raw.pinned-async", "h2d", "h2d", "warm", LOST, LOST, LOST, LOST)
+    partly = msgspec.structs.replace(curve, asymptote_gbps=unknown("too few sizes"), half_bytes=LOST)
+    run = full_run(curves=(unfitted, partly))
+    (grid,) = fits(run)
+    assert [row["missing because"] for row in grid.rows] == ["it is lost", "too few sizes; it is lost"]
+    assert "Fits, t = t0 + n/B" in page_of(run)
+    assert "Fits, t = t0 + n/B" not in page_of(full_run(curves=(unfitted,)))
 
 
 def test_wrong_contents_are_reported() -> None:
@@ -119,102 +122,42 @@ def test_invalid_trials_are_counted_by_reason_and_those_of_a_copy_both_ways_once
     assert "1 of 72 trials: the other began later" in text
 
 
-def tables(run: runs.Run, width: int = 80) -> list[str]:
-    found = rate_tables(run, gather(run)[0], width)
-    return [printed(lambda page, table=table: page.show(table)) for table in found]  # type: ignore[misc]
+def table_of(run: runs.Run) -> list[str]:
+    return printed(lambda page: page.show(rate_table(run, gather(run)[0], 80))).splitlines()
 
 
-def test_the_usual_run_fits_with_a_mark_on_every_value() -> None:
-    run = full_run()
+def test_every_measurement_is_a_row_with_its_mark_and_a_missing_value_a_dash() -> None:
+    memories = ("pageable", "pinned", "registered", "write-combined")
+    run = full_run(memories=memories, modes=("memcpy", "async", "batch"))
     marked = tuple(with_remark(m, "unstable", "it varies") for m in run.measurements)
-    found = tables(msgspec.structs.replace(run, measurements=marked))
-    assert len(found) == 2
-    assert all(len(line) <= 80 for table in found for line in table.splitlines())
-
-
-def test_the_share_of_the_peak_is_the_best_and_a_missing_value_a_marked_dash() -> None:
+    lines = table_of(msgspec.structs.replace(run, measurements=marked))
+    assert len(lines) == 1 + len(run.measurements)
+    assert max(map(len, lines)) <= 80
     run = full_run(("h2d",), ("pageable", "pinned"), sizes=(256 * MIB,))
-    best = max(m.of_peak or 0.0 for m in run.measurements)
-    assert tables(run)[0].splitlines()[-1].endswith(f"{best * 100:.1f} %")
+    best = next(m for m in run.measurements if m.memory == "pinned")
+    assert f"{(best.of_peak or 0.0) * 100:.1f} %" in line_with("\n".join(table_of(run)), best.route)
     broken = changed(run, lambda m: missing(m, "no") if m.memory == "pinned" else m)
-    assert "- a" in tables(broken)[0]
+    assert "- a" in line_with("\n".join(table_of(broken)), best.route)
 
 
-def test_modes_and_fresh_copies_are_separate_columns() -> None:
-    headings = tables(full_run(("h2d",), ("pinned",), ("async", "streams:2"), sizes=(MIB,)))[0].splitlines()[:3]
-    assert [line.split() for line in headings] == [
-        ["h2d", "h2d"],
-        ["pinned", "pinned", "best"],
-        ["size", "async", "streams:2", "of", "peak"],
-    ]
+def test_fresh_copies_are_named() -> None:
     run = full_run(("h2d",), ("pinned",), sizes=(MIB,))
     both = (*run.measurements, msgspec.structs.replace(run.measurements[0], variant="fresh"))
-    assert "fresh" in tables(msgspec.structs.replace(run, measurements=both))[0].splitlines()[2]
-
-
-def test_a_wide_table_becomes_one_row_per_measurement() -> None:
-    run = full_run(memories=("pageable", "pinned", "registered", "write-combined"), modes=("memcpy", "async", "batch"))
-    (table,) = tables(run)
-    lines = table.splitlines()
-    assert len(lines) == 1 + len(run.measurements)
-    assert "raw.write-combined-memcpy" in table
-    assert all(len(line) <= 80 for line in lines)
-
-
-def test_a_wider_terminal_takes_more_columns() -> None:
-    run = full_run(memories=("pageable", "pinned", "registered", "write-combined"), modes=("async", "batch"))
-    assert tables(run)[0].startswith("route")
-    assert tables(run, width=400)[0].split()[0] == "h2d"
+    assert ["(fresh)" in line for line in table_of(msgspec.structs.replace(run, measurements=both))[1:]] == [
+        *(False, True)
+    ]
 
 
 def test_a_callable_is_a_row_with_its_name() -> None:
     run = full_run(("h2d",), ("pinned",), sizes=(MIB,), kind="measure")
     named = msgspec.structs.replace(run.measurements[0], route="torch.to")
-    (table,) = tables(msgspec.structs.replace(run, measurements=(named,)))
-    assert table.splitlines()[1].startswith("torch.to")
-
-
-def timed_by_callers(run: runs.Run, times: float = 2.0) -> runs.Run:
-    rows = [by_caller(m, times) if m.memory == "pinned" and m.nbytes <= MIB else m for m in run.measurements]
-    return msgspec.structs.replace(run, measurements=tuple(rows))
-
-
-def test_what_callers_get_of_small_copies_has_columns_of_its_own() -> None:
-    run = timed_by_callers(full_run())
-    *usual, callers = tables(run)
-    assert usual == tables(full_run())
-    heading = [line.split() for line in callers.splitlines()[:3]]
-    assert heading == [
-        ["h2d", "d2h", "both", "sum"],
-        ["pinned", "pinned", "pinned"],
-        ["size", "caller", "caller", "caller"],
-    ]
-    lines = {line[:7].strip(): line[7:].split() for line in callers.splitlines()[3:]}
-    assert list(lines) == ["4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB"]
-    row = next(m for m in run.measurements if (m.memory, m.side, m.nbytes) == ("pinned", "h2d", MIB))
-    assert row.caller_gbps == pytest.approx((row.gbps or 0.0) / 2)
-    assert float(lines["1 MiB"][0]) == pytest.approx(row.caller_gbps, abs=0.005)
-    assert all(len(line) <= 80 for line in callers.splitlines())
-
-
-def test_a_mode_of_many_calls_has_what_a_caller_gets_in_the_table() -> None:
-    rows = [
-        by_caller(make_measurement(nbytes, route="raw.pinned-batch", mode="batch"), 4.0)
-        for nbytes in (4 * KIB, 16 * MIB)
-    ]
-    run = make_run(measurements=tuple(rows))
-    shown, devices = (table.splitlines() for table in tables(run))
-    assert "device" in devices[2].split()
-    for row, line, other in zip(rows, shown[2:], devices[3:], strict=True):
-        assert float(line.split()[2]) == pytest.approx(row.caller_gbps, abs=0.005)
-        assert float(other.split()[2]) == pytest.approx(row.gbps, abs=0.005)
+    assert table_of(msgspec.structs.replace(run, measurements=(named,)))[1].startswith("torch.to")
 
 
 def test_a_list_of_rows_names_the_clock_of_the_other_figure() -> None:
     batch = by_caller(make_measurement(4 * KIB, route="raw.pinned-batch", mode="batch"), 4.0)
     queue = by_caller(make_measurement(4 * KIB))
-    (table,) = tables(make_run(kind="measure", measurements=(queue, batch)))
-    heading, *lines = table.splitlines()
+    heading, *lines = table_of(make_run(kind="measure", measurements=(queue, batch)))
     assert heading.split()[3:6] == ["GB/s", "caller", "device"]
     figures = {
         line.split()[0]: [float(cell) for cell in line.split() if "." in cell[1:] and cell[0] != "r"] for line in lines

@@ -27,7 +27,7 @@ def test_ranges_are_sorted_by_time_and_without_a_predicted_gain_the_page_says_so
     script.kernel(0, 50)
     text = page_of(analysed(make_window(script, 100, ranges=(mark("decode", 0, 10), mark("train", 0, 60)))))
     assert text.index("train ") < text.index("decode ")
-    assert line_with(text, "decode ").split() == ["decode", "1", "10.0", "10.0", "%", "100.0", "%"]
+    assert line_with(text, "decode ").split()[:6] == ["decode", "1", "10.0", "us", "10.0", "%"]
     assert line_with(text, "no gain")
     script = Script()
     script.set(0, 50)

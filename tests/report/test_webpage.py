@@ -17,7 +17,7 @@ from hostile import with_text
 from link_samples import make_links
 from pages import full_run
 from report_samples import BREAKOUT, DOCUMENTS, RIGHT_TO_LEFT
-from samples import make_environment, make_measurement, make_missing, make_run
+from samples import make_missing, make_run
 from watch_samples import make_unseen
 from xfer_samples import session
 
@@ -128,13 +128,6 @@ def test_short_cells_are_not_broken_and_long_ones_are() -> None:
     assert cells == ["whole", "number", None] * 2
 
 
-def test_at_most_two_charts_are_printed_on_a_page(pages: dict[str, str]) -> None:
-    for name in ("watch", "links", "ceiling"):
-        sections = [section for section in Tags(pages[name]).of("section") if "chart" in (section.get("id") or "")]
-        ends = [place for place, section in enumerate(sections, start=1) if section.get("class") == "ends-page"]
-        assert ends == list(range(2, len(charts_of(DOCUMENTS[name])), 2))
-
-
 def test_the_tables_of_a_watch_are_sorted_by_their_numbers(pages: dict[str, str]) -> None:
     times = re.findall(r'data-value="([^"]+)">([\d.]+) (ms|us)<', pages["watch"])
     factors = {"ms": 1e-3, "us": 1e-6}
@@ -235,14 +228,3 @@ def test_without_figures_a_report_has_no_chart_and_says_so(name: str) -> None:
 def test_a_watch_without_records_still_has_the_parts_that_the_host_saw() -> None:
     assert "timeline" not in charts_of(make_unseen())
     assert "No device records" in page_html([make_unseen()])
-
-
-def test_documents_share_a_page_that_names_their_machines_if_these_differ() -> None:
-    rows = (make_measurement(),)
-    first = make_run(measurements=rows, curves=())
-    second = make_run(measurements=rows, curves=(), environment=make_environment(host="another"))
-    page = page_html([first, second, DOCUMENTS["comparison"]])
-    assert [f'id="document-{number}"' in page for number in (1, 2, 3, 4)] == [True, True, True, False]
-    assert "different machines" in page
-    assert "another" in page
-    assert "different machines" not in page_html([first, first])
