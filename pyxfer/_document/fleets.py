@@ -19,8 +19,6 @@ from pyxfer._document.printing import HasTable
 from pyxfer._document.runs import Ending
 from pyxfer.errors import UsageError
 
-HOST_SCHEMA_VERSION = 1
-FLEET_SCHEMA_VERSION = 1
 MAX_HOST_BYTES = 16 << 20
 """The largest document of a host that a launcher, a store or a fleet takes; that of 16 GPUs has less than 1 MiB."""
 MAX_CELLS = 2000
@@ -75,7 +73,7 @@ class HostReport(HasTable, SavedDocument, frozen=True):
     findings: tuple[Finding, ...]
     remarks: tuple[Remark, ...] = ()
     failure: str | None = None
-    schema_version: int = HOST_SCHEMA_VERSION
+    schema_version: int = 1
 
     def _summary(self) -> str:
         host = self.host or "a host without a name"
@@ -238,7 +236,7 @@ class Fleet(HasTable, SavedDocument, frozen=True):
     hosts: tuple[FleetHost, ...]
     contrasts: tuple[Contrast, ...] = ()
     remarks: tuple[Remark, ...] = ()
-    schema_version: int = FLEET_SCHEMA_VERSION
+    schema_version: int = 1
 
     def _summary(self) -> str:
         once = hosts_once(self)

@@ -54,7 +54,7 @@ class Assembler:
             for flow, verified in zip(plan.flows, subject.verified, strict=True)
         )
         return links.Traffic(
-            **{**vars(plan), "flows": tuple(flows)},
+            **{**msgspec.structs.asdict(plan), "flows": tuple(flows)},
             total=unknown(reason),
             sum_alone_gbps=unknown(NO_ALONE),
             slowest_gbps=unknown(reason),

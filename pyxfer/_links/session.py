@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from pyxfer._ceiling.stages import MEASURING_S, PREPARING_S, circumstances
-from pyxfer._document.links import LINKS_SCHEMA_VERSION, Counter, LinkDevice, LinkGroup, Links, PeerLink
+from pyxfer._document.links import Counter, LinkDevice, LinkGroup, Links, PeerLink
 from pyxfer._document.machines import Device, Environment, Fact, LinkState, Remark, unknown
 from pyxfer._document.runs import LEFT_OUT, Ending
 from pyxfer._links import plan as plans
@@ -341,7 +341,6 @@ class Session(RunSession[Links]):
             duration_s=time.perf_counter() - self._started,
             remarks=(*self._remarks, *self._circumstances()),
             failure=failure,
-            schema_version=LINKS_SCHEMA_VERSION,
         )
 
     def _circumstances(self) -> list[Remark]:
