@@ -135,7 +135,7 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 class TrafficPlan(msgspec.Struct, frozen=True):
-    """Copies that run at once, or one stream of them. `nbytes`: size of each copy. `node`: of the host memory, if chosen."""
+    """Copies that run at once, or one stream of them; the fields are those of `Traffic`."""
 
     group: LinkGroup
     case: str
