@@ -5,18 +5,15 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from pyxfer._document.machines import STAGED
 from pyxfer._document.routes import RouteStatus
 from pyxfer._document.runs import Direction, LinkDirection, Memory, Parameters, Variant
 from pyxfer._measure.sampler import MIN_ROUNDS
 from pyxfer.errors import UsageError
+from pyxfer.native import Engine
 from pyxfer.units import items_of, seconds_of, share_of, sizes_of, whole_of, words_of
-
-if TYPE_CHECKING:
-    from pyxfer.native import Engine
-
 
 DIRECTIONS: tuple[LinkDirection, ...] = ("h2d", "d2h", "both")
 MEMORIES: tuple[Memory, ...] = get_args(Memory)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._document import runs
@@ -15,13 +15,11 @@ from pyxfer._document.machines import MAX_SHARE, Fact, Link, Remark, Side, unkno
 from pyxfer._measure import doubts, stats
 from pyxfer._measure.sampler import COSTLY_S, Series
 from pyxfer._trace.breakdown import NOTHING_CROSSES
+from pyxfer._trace.collector import Traced, TrialRecorder
 from pyxfer._trace.findings import Evidence, Expected, Findings
 from pyxfer._trace.traced_trials import MIN_TRIALS, Candidate
 from pyxfer._upload.settings import is_left_to_driver
 from pyxfer.units import format_gbps, format_percent
-
-if TYPE_CHECKING:
-    from pyxfer._trace.collector import Traced, TrialRecorder
 
 NO_TRIAL = "the run ended before its first trial"
 ENDED_EARLY: Mapping[runs.Ending, str] = {

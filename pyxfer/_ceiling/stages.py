@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyxfer._ceiling.plans import CopyPlan, Limits
+from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Item, best_trials, candidate, page_locked_trials
 from pyxfer._ceiling.subjects import RawCopies, StagedCopies, make_subject
 from pyxfer._document.machines import Environment, Fact, Remark, unknown
@@ -20,10 +21,6 @@ from pyxfer._measure.sampler import FEWEST_ROUNDS, MAX_ROUNDS, Group, OnProgress
 from pyxfer._trace import traced_trials
 from pyxfer.errors import CancelledError
 from pyxfer.units import format_seconds, format_size
-
-if TYPE_CHECKING:
-    from pyxfer._ceiling.resources import RunResources
-
 
 # A run takes at most 10 s more than its budget. Preparation may use half of these, six trials each and the least traced
 # ones end two seconds later. Starting the command, releasing memory, writing and printing took up to 2.5 s on two cores

@@ -8,19 +8,15 @@ import functools
 import os
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._frameworks import base
+from pyxfer._frameworks.context import RouteContext
 from pyxfer.errors import INSTALL, MeasurementError, RefusedError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer._frameworks.context import RouteContext
-
 
 CPU = "/device:CPU:0"
 # Only the measured GPU is visible, so it is the first.

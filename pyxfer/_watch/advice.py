@@ -10,18 +10,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._watch.copies import DIRECTIONS
+from pyxfer._watch.copies import DIRECTIONS, CopyTable
+from pyxfer._watch.device_records import Periods
 from pyxfer._watch.framework_calls import Calls
 from pyxfer.units import format_gbps, format_percent, format_seconds, format_size
-
-if TYPE_CHECKING:
-    from pyxfer._watch.copies import CopyTable
-    from pyxfer._watch.device_records import Periods
-
 
 BOUND = 0.20
 MODERATELY = 0.05

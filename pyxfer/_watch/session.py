@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 
 from pyxfer._document.machines import Fact, Remark
 from pyxfer._watch.marks import PYXFER
-from pyxfer._watch.options import Target, find_target
+from pyxfer._watch.options import Target, WatchOptions, find_target
 from pyxfer._watch.recording import OpenWindow, Recording
 from pyxfer._watch.step_tracking import NO_STEP, AnySteps, SkippedSteps, error_line
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyxfer._watch.options import WatchOptions
     from pyxfer._watch.window import Window, WindowEnding
 
 WANTED_ENDINGS = (KeyboardInterrupt, SystemExit, GeneratorExit)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyxfer._document.machines import Fact, Remark
 from pyxfer._document.printing import ShortRepr
 from pyxfer._document.runs import Run
-from pyxfer._document.watches import CeilingSource
+from pyxfer._document.watches import CeilingSource, Watched
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
 from pyxfer._watch.ceilings import measure_ceilings, remarks_on_saved, source_of
@@ -22,7 +22,6 @@ from pyxfer._watch.step_tracking import StepContext
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyxfer._document.watches import Watched
     from pyxfer._watch.window import Window
 
 
