@@ -70,8 +70,6 @@ def make_options(
 
 def checked_ceilings(ceilings: Run | str | os.PathLike[str] | None) -> Run | str | None:
     """The `ceilings` argument; a saved run is read now, so that a wrong path is reported before the program runs."""
-    from pyxfer._document.runs import Run
-
     if ceilings is None or ceilings == MEASURED or isinstance(ceilings, Run):
         return ceilings
     if isinstance(ceilings, (str, os.PathLike)):
