@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 from pyxfer._document.machines import STAGED
 from pyxfer._document.routes import RouteStatus
@@ -189,17 +189,8 @@ class Limits:
     complete: bool = False
 
 
-def limits_of(
-    precision: str | float,
-    budget: str | float,
-    seed: int | None,
-    *,
-    trace: bool = True,
-    explained: str = "",
-    complete: bool = False,
-) -> Limits:
-    checked = share_of(precision, "precision"), seconds_of(budget, "budget"), seed_of(seed)
-    return Limits(*checked, trace, explained, complete)
+def limits_of(precision: str | float, budget: str | float, seed: int | None, **others: Any) -> Limits:
+    return Limits(share_of(precision, "precision"), seconds_of(budget, "budget"), seed_of(seed), **others)
 
 
 @dataclass(frozen=True)
@@ -219,10 +210,9 @@ class Request:
         return tuple(dict.fromkeys(plan.memory for plan in self.plans))
 
     def parameters(self) -> Parameters:
-        directions: tuple[Direction, ...] = tuple(dict.fromkeys(plan.direction for plan in self.plans))
         return Parameters(
             device=self.device,
-            directions=directions,
+            directions=tuple(dict.fromkeys(plan.direction for plan in self.plans)),
             memories=self.memories,
             modes=tuple(dict.fromkeys(plan.mode for plan in self.plans)),
             sizes_bytes=self.sizes,

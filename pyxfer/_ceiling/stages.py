@@ -181,12 +181,9 @@ def circumstances(met: Collection[int], before: Environment, after: Environment 
 
 
 def late(prepared_s: float, budget_s: float) -> Remark:
-    return Remark(
-        "late",
-        f"Preparation took {format_seconds(prepared_s)}, and the budget is {format_seconds(budget_s)}, so no row has "
-        f"more than the {FEWEST_ROUNDS} trials that each gets.",
-        f"choose smaller sizes, or give a budget of {math.ceil(3 * prepared_s)}s",
-    )
+    times = f"Preparation took {format_seconds(prepared_s)}, and the budget is {format_seconds(budget_s)}"
+    text = f"{times}, so no row has more than the {FEWEST_ROUNDS} trials that each gets."
+    return Remark("late", text, f"choose smaller sizes, or give a budget of {math.ceil(3 * prepared_s)}s")
 
 
 _SIZES_NAMED = 4
@@ -199,8 +196,5 @@ def too_long(sizes: Iterable[int], missing_s: float, budget_s: float) -> Remark:
     if len(known) > _SIZES_NAMED:
         names = f"{len(known)} sizes from {format_size(known[0])} to {format_size(known[-1])}"
     more = f", in about {math.ceil(missing_s)} s more" if missing_s else ""
-    return Remark(
-        "late",
-        f"The budget of {format_seconds(budget_s)} was too short for {names}: these have few trials or none.",
-        f"choose fewer sizes, or measure all of them{more}: --complete",
-    )
+    text = f"The budget of {format_seconds(budget_s)} was too short for {names}: these have few trials or none."
+    return Remark("late", text, f"choose fewer sizes, or measure all of them{more}: --complete")

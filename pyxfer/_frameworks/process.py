@@ -34,7 +34,7 @@ from pyxfer._frameworks.registry import adopt_route, load_framework, resolve_ref
 from pyxfer._frameworks.subjects import describe_error
 from pyxfer._machine.devices import find_device
 from pyxfer._measure.sampler import OnProgress
-from pyxfer._python import ending_of, python_command
+from pyxfer._python import ending_of, kill_group, last_lines, python_command
 from pyxfer._trace.traced_trials import NOT_REACHED
 from pyxfer.errors import PyxferError, RefusedError
 from pyxfer.native import HOST, choose, is_host_name
@@ -147,7 +147,7 @@ class Supervisor:
         if self._is_started and not self._log.closed:
             self._outcome.guilty = self._marker.read()
             self._ours.close()
-            _kill(self._process)
+            kill_group(self._process)
             self._outcome.log = _tail(self._log.fileno())
         self._owned.close()
 
@@ -195,13 +195,8 @@ class Supervisor:
             self._on_rows(outcome)
         elif isinstance(message, messages.Doing):
             self._on_progress(message.now)
-        else:
-            self._end(message)
-
-    def _end(self, message: messages.Refused | messages.Failed | messages.Finished) -> None:
-        self._done = True
-        if isinstance(message, messages.Finished):
-            self._outcome.ended, self._outcome.remarks = "complete", message.remarks
+        elif isinstance(message, messages.Finished):
+            self._done, outcome.ended, outcome.remarks = True, "complete", message.remarks
         else:
             self._note("unavailable" if isinstance(message, messages.Refused) else "failed", message.reason)
 
@@ -222,7 +217,8 @@ class Supervisor:
         """Note how the process ended; the pipe closed before the last message."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_PATIENCE_S)
-        self._note("crashed", _describe_exit(self._process.returncode))
+        code = self._process.returncode
+        self._note("crashed", "its pipe closed, but it did not end" if code is None else f"it {ending_of(code)}")
 
     def _note(self, ended: WorkerEnding, reason: str) -> None:
         self._outcome.ended, self._outcome.reason = ended, reason
@@ -241,20 +237,7 @@ class Supervisor:
             outcome.reason += ", while it started"
 
 
-def _describe_exit(code: int | None) -> str:
-    if code is None:
-        return "its pipe closed, but it did not end"
-    return f"it {ending_of(code)}"
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 LOG_LINES = 12
-LOG_BYTES = 64 * 1024
 CRASH_LINES = 5
 # The beginning of Python's own report of a crash (faulthandler), and of the part on the thread that crashed.
 _CRASH = "Fatal Python error"
@@ -265,9 +248,7 @@ _NOISE = re.compile(r"\s*@\s+0x|Extension modules: ")
 
 def _tail(log: int) -> tuple[str, ...]:
     """The last lines of the log. Of Python's own report of a crash, which comes last, only the beginning is kept."""
-    size = os.fstat(log).st_size
-    text = os.pread(log, LOG_BYTES, max(0, size - LOG_BYTES)).decode(errors="replace")
-    lines = [line.rstrip() for line in text.splitlines() if line.strip() and not _NOISE.match(line)]
+    lines = [line for line in last_lines(log) if not _NOISE.match(line)]
     crash = next((number for number, line in enumerate(lines) if line.startswith(_CRASH)), len(lines))
     thread = next((number for number, line in enumerate(lines) if line.startswith(_CRASHED_THREAD)), crash)
     return (*lines[:crash][-LOG_LINES:], *lines[crash : crash + 1], *lines[thread + 1 : thread + CRASH_LINES])
@@ -349,20 +330,19 @@ def serve(
 
 def _load_routes(task: messages.Task) -> tuple[Framework, Sequence[Route]]:
     # All are imported before any is adopted, because a script may register its routes when it is imported.
-    for route in [_own_route(own) for own in task.own]:
+    made = [
+        Route(**own.fields, copy=_import_make(own.copy), image_batch=_import_make(own.image_batch)) for own in task.own
+    ]
+    for route in made:
         adopt_route(route, task.framework)
     framework = load_framework(task.framework)
-    chosen = [route for route in framework.routes if route.name in task.routes]
-    return framework, chosen
+    return framework, [route for route in framework.routes if route.name in task.routes]
 
 
-def _own_route(own: messages.OwnRoute) -> Route:
-    copy, image_batch = (None if each is None else _import_make(each) for each in (own.copy, own.image_batch))
-    return Route(**own.fields, copy=copy, image_batch=image_batch)
-
-
-def _import_make(reference: messages.Reference) -> Make:
+def _import_make(reference: messages.Reference | None) -> Make | None:
     """The function that sets a route up. If it cannot be imported, a function that raises the reason."""
+    if reference is None:
+        return None
     try:
         return resolve_reference(reference)
     except BaseException as error:  # noqa: BLE001 - a script may do anything when it is imported

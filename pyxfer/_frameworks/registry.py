@@ -103,19 +103,9 @@ def _framework_status(framework: Framework, choice: Choice) -> FrameworkStatus:
 
 def _line(framework: Framework, route: Route, absent: str, no_gpu: str) -> RouteStatus:
     reason = absent or ("" if route.direction == "ingest" else no_gpu)
-    return RouteStatus(
-        name=route.name,
-        framework=framework.name,
-        direction=(route.direction,),
-        memory=route.memory,
-        mode="framework",
-        host_copies=route.host_copies,
-        returns=route.returns,
-        call=route.call,
-        usual=route.usual,
-        available=not reason,
-        reason=reason,
-    )
+    same = {name: getattr(route, name) for name in ("name", "memory", "host_copies", "returns", "call", "usual")}
+    available = {"available": not reason, "reason": reason}
+    return RouteStatus(framework=framework.name, mode="framework", direction=(route.direction,), **same, **available)
 
 
 def _without_cuda(framework: Framework, version: str) -> str:

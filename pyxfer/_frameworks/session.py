@@ -121,7 +121,6 @@ def make_request(
     device: int | str,
     runtime: Runtime,
     limits: Limits,
-    *,
     routes: Sequence[str] | str,
     workload: str,
     sizes: str | int | Sequence[str | int] | None,
@@ -257,18 +256,9 @@ def frameworks(
 
     """
     choice = checked_choice(device, require_gpu=require_gpu)
+    limits = limits_of(precision, budget, seed, trace=trace, complete=complete)
     request = make_request(
-        names,
-        device,
-        choice.runtime,
-        limits_of(precision, budget, seed, trace=trace, complete=complete),
-        routes=route,
-        workload=workload,
-        sizes=size,
-        batches=batch,
-        directions=direction,
-        ingest=ingest,
-        all_settings=all_settings,
+        names, device, choice.runtime, limits, route, workload, size, batch, direction, ingest, all_settings
     )
     return run_workers(choice, request, patience, on_progress, save_to)
 

@@ -11,7 +11,6 @@ from route_checks import break_import
 from pyxfer._frameworks.base import Route
 from pyxfer._frameworks.jax import NOSTAGE
 from pyxfer._frameworks.registry import FRAMEWORKS, load_framework
-from pyxfer._frameworks.tensorflow import COMPATIBLE
 from pyxfer.errors import RefusedError
 
 each_framework = pytest.mark.parametrize("name", FRAMEWORKS)
@@ -22,8 +21,7 @@ ROUTES = {
     ),
     "tensorflow": (
         "constant function function-jit cast-eager rawop cpu-op dlpack-pageable dlpack-pinned data-prefetch "
-        "data-prefetch-compatible upload prefetch numpy array-view download download-into ingest ingest-rawop "
-        "ingest-dlpack"
+        "upload prefetch numpy array-view download download-into ingest ingest-rawop ingest-dlpack"
     ),
     "cupy": "asarray asarray-pinned set set-pinned upload get get-pinned download download-into ingest",
     "jax": (
@@ -38,7 +36,7 @@ USUAL = {
     "jax": {"h2d": "device-put", "d2h": "asarray", "ingest": "ingest"},
 }
 BRACKETS = {"torch": "stream", "cupy": "stream", "tensorflow": "drained", "jax": "drained"}
-SETTINGS = {"jax.device-put-nostage": NOSTAGE, "tf.data-prefetch-compatible": COMPATIBLE}
+SETTINGS = {"jax.device-put-nostage": NOSTAGE}
 
 
 def routes_of(name: str) -> dict[str, Route]:

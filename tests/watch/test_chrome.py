@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from perfetto_engine import Perfetto, Trace
-from watch.windows import D2H, H2D, LOADER, MAIN, MIB, NO_TRACE, Script, make_window, mark, steps_at
+from watch.windows import D2H, H2D, LOADER, MAIN, NO_TRACE, Script, make_window, mark, steps_at
 
 from pyxfer._watch.chrome import lanes, write_chrome_trace, write_events
 from pyxfer._watch.window import Window
