@@ -249,7 +249,7 @@ class Session(RunSession[Links]):
             if subject is not None and self._choice.runtime == "cuda":
                 with ThreadPoolExecutor(1) as pool:
                     reading = pool.submit(self._read_soon, each.device)
-                    subject.keep_busy(WAKE_S)
+                    subject.run(WAKE_S)
                     self._devices[place] = msgspec.structs.replace(each, link=with_load(each.link, reading.result()))
 
     @staticmethod

@@ -92,8 +92,7 @@ class TrafficSubject(LinkSubject):
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """Run it once, for equal times and not for equal bytes."""
-        self._set_access()
-        stamps = self._run(self._flows, self._seconds)
+        stamps = self.run(self._seconds)
         found = make_trial(round_index, stamps, [self.plan.nbytes] * len(stamps))
         self.trials.append(found)
         if found.overlap < MIN_OVERLAP:  # the time in which the streams stop is longer than it seemed
@@ -106,13 +105,12 @@ class TrafficSubject(LinkSubject):
         is_valid = found.invalid is None
         return {side: Trial(round_index, s if is_valid else 0.0, invalid=found.invalid) for side, s in seconds.items()}
 
-    def keep_busy(self, seconds: float) -> None:
+    def run(self, seconds: float) -> list[FlowStamps]:
         self._set_access()
-        self._run(self._flows, seconds)
+        return self._run(self._flows, seconds)
 
     def quick_rate(self) -> float | None:
-        self._set_access()
-        stamps = self._run(self._flows, MIN_S)
+        stamps = self.run(MIN_S)
         seconds = seconds_a_gigabyte([make_trial(0, stamps, [self.plan.nbytes] * len(stamps))], [0])[0]
         return 1 / seconds if 0 < seconds < math.inf else None
 
