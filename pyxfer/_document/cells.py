@@ -197,9 +197,9 @@ def _direction_of(traffic: TrafficPlan) -> CellDirection:
 
 
 def cell_of_latency(row: Latency) -> Cell:
-    case = f"load-{row.load * 100:.0f}" if row.load else IDLE
-    what = ("latency", case, "latency", "latency", "pinned" if row.target == HOST_END else "device")
-    return Cell(*what, row.footprint_bytes, source=(row.target,), destination=(row.device,), node=row.node)
+    case, memory = f"load-{row.load * 100:.0f}" if row.load else IDLE, "pinned" if row.target == HOST_END else "device"
+    ends: dict[str, Any] = {"source": (row.target,), "destination": (row.device,)}
+    return Cell("latency", case, "latency", "latency", memory, row.footprint_bytes, node=row.node, **ends)
 
 
 def cell_of_small(row: SmallCopies) -> Cell:

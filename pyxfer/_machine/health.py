@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pyxfer._document.examinations import Counters, DeviceMemory, FarRates, Health, PortControl, PortErrors
 from pyxfer._document.machines import Device, Fact
@@ -21,8 +22,9 @@ _UNCORRECTED, _SINCE_LOADED = 1, 0
 
 
 def read_counters(nvml: Nvml, device: Device, root: Path = Path("/")) -> Counters:
-    fields = (field(nvml, device, number) for number in (_ROLLOVERS, _CORRECTABLE, _NONFATAL, _FATAL))
-    return Counters(replays(nvml, device), *fields, ports=read_port_errors(device, root))
+    numbers = {"replay_rollovers": _ROLLOVERS, "correctable": _CORRECTABLE, "nonfatal": _NONFATAL, "fatal": _FATAL}
+    counts: dict[str, Any] = {name: field(nvml, device, number) for name, number in numbers.items()}
+    return Counters(replays=replays(nvml, device), ports=read_port_errors(device, root), **counts)
 
 
 def replays(nvml: Nvml, device: Device) -> Fact[int]:

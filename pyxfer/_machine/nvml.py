@@ -208,7 +208,7 @@ def is_confidential(nvml: Nvml, device: Device) -> Fact[bool]:
 def _is_protected_pcie(nvml: Nvml) -> bool:
     settings = nvml.ask("c_nvmlSystemConfComputeSettings_v1_t")
     code = settings.and_then(lambda given: nvml.ask("nvmlSystemGetConfComputeSettings", ctypes.byref(given)))
-    return code.value == 0 and bool(settings.value.multiGpuMode == _PROTECTED_PCIE)
+    return code.value == 0 and settings.then(lambda given: given.multiGpuMode == _PROTECTED_PCIE).value is True
 
 
 def is_c2c(nvml: Nvml, device: Device) -> Fact[bool]:
@@ -228,8 +228,8 @@ def memory_node(nvml: Nvml, device: Device) -> Fact[int]:
 def clocks(nvml: Nvml, device: Device) -> Fact[Clocks]:
     calls = ("nvmlDeviceGetClockInfo", "nvmlDeviceGetMaxClockInfo")
     answers = [nvml.ask_device(device, call, which) for call in calls for which in (_SM_CLOCK, _MEMORY_CLOCK)]
-    missing = next((answer for answer in answers if answer.value is None), None)
-    return missing or Fact(Clocks(*(int(answer.value) for answer in answers)))
+    reason = next((answer.reason for answer in answers if answer.value is None), None)
+    return Fact(reason=reason) if reason else Fact(Clocks(*(int(answer.value or 0) for answer in answers)))
 
 
 def throttle_reasons(nvml: Nvml, device: Device) -> Fact[tuple[str, ...]]:

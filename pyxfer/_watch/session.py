@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import perf_counter_ns, sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyxfer._document.machines import Fact, Remark
 from pyxfer._watch.marks import PYXFER
@@ -224,9 +224,8 @@ class Session:
 
         now, why = perf_counter_ns(), remark.text
         index, remarks = (0, ()) if self.target is None else (self.target.device.index, self.target.remarks())
-        known = (now, now, "ended", Fact(reason=why), Fact(reason=why), index)
-        used = dict.fromkeys(("used_before", "used_after"), Fact[int](reason=why))
-        return Window(*known, skipped=skipped, **used, remarks=(*remarks, remark))
+        unknown: dict[str, Any] = dict.fromkeys(("capture", "tracing", "used_before", "used_after"), Fact(reason=why))
+        return Window(now, now, "ended", device=index, skipped=skipped, remarks=(*remarks, remark), **unknown)
 
 
 def _activate(session: Session) -> None:
