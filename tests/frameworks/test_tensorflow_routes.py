@@ -8,10 +8,11 @@ import sys
 import types
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from route_checks import HostPlace, Seen, verify
 
 from pyxfer._frameworks import tensorflow as tensors
@@ -19,11 +20,7 @@ from pyxfer._frameworks.base import IMAGE_BYTES, Route, Transfer
 from pyxfer._frameworks.context import HostArena, RouteContext
 from pyxfer._frameworks.tensorflow import FRAMEWORK, start
 from pyxfer.errors import MeasurementError, RefusedError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer.native import Engine
+from pyxfer.native import Engine
 
 NBYTES = 64 << 10
 ROUTES = {route.name: route for route in FRAMEWORK.routes}
