@@ -1,10 +1,13 @@
-"""The command of every other Python that pyxfer starts."""
+"""The command of every other Python that pyxfer starts, its end, and what it has logged."""
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 # Python 3.13 imports linecache before it runs the code of `-c`. Python 3.10 knows no -P, and imports nothing.
 SAFE_PATH = ["-P"] if sys.version_info >= (3, 11) else []
@@ -19,6 +22,23 @@ def python_command(code: str, *arguments: str, flags: Sequence[str] = ()) -> lis
     """
     isolated = ["-I"] if sys.flags.isolated else SAFE_PATH
     return [sys.executable, *isolated, *flags, "-c", BOOT + code, "\n".join(sys.path), *arguments]
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that leads a session, with its children, and wait for its end."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+_LOG_BYTES = 64 * 1024
+
+
+def last_lines(log: int) -> list[str]:
+    """The end of a log without empty lines; `log` is its descriptor."""
+    size = os.fstat(log).st_size
+    text = os.pread(log, _LOG_BYTES, max(0, size - _LOG_BYTES)).decode(errors="replace")
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
 def ending_of(code: int) -> str:

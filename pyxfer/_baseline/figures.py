@@ -23,8 +23,6 @@ class Figure:
     cell: Cell
     moved_bytes: int
     seconds: float | None
-    low_s: float | None
-    high_s: float | None
     rate: Rate | None
     missing: str
     wrong: bool = False
@@ -49,13 +47,10 @@ def figures_of(run: AnyRun) -> Iterator[Figure]:
 
 
 def _of_measurement(row: Measurement) -> Figure:
-    summary = row.summary
     return Figure(
         cell=cell_of(row),
         moved_bytes=row.moved_bytes,
-        seconds=None if summary is None else summary.median_s,
-        low_s=None if summary is None else summary.low_s,
-        high_s=None if summary is None else summary.high_s,
+        seconds=row.elapsed_s,
         rate=row.rate.value,
         missing=row.rate.reason or "it has no time",
         wrong=row.verified.value is False,
@@ -88,12 +83,8 @@ def _has_sides(row: Traffic) -> bool:
 def _of_rate(cell: Cell, rate: Fact[Rate], *, wrong: bool) -> Figure:
     """The seconds are those of one copy of the cell's size at this rate."""
     found = rate.value
-    seconds, low_s, high_s = (
-        None if gbps is None or gbps <= 0 else cell.nbytes / gbps / 1e9
-        for gbps in ((found.gbps, found.high_gbps, found.low_gbps) if found else (None, None, None))
-    )
-    missing = rate.reason or "it has no rate"
-    return Figure(cell, cell.nbytes, seconds, low_s, high_s, found, missing, wrong)
+    seconds = cell.nbytes / found.gbps / 1e9 if found is not None and found.gbps > 0 else None
+    return Figure(cell, cell.nbytes, seconds, found, rate.reason or "it has no rate", wrong)
 
 
 def _repeats_another(row: Latency) -> bool:
@@ -102,13 +93,11 @@ def _repeats_another(row: Latency) -> bool:
 
 
 def _of_latency(row: Latency) -> Figure:
-    cell = cell_of_latency(row)
-    found = row.p50.value
+    cell, found = cell_of_latency(row), row.p50.value
     if found is None:
-        return Figure(cell, LOAD_BYTES, None, None, None, None, row.p50.reason or "it has no latency")
+        return Figure(cell, LOAD_BYTES, None, None, row.p50.reason or "it has no latency")
     rate = Rate(LOAD_BYTES / found.ns, *(LOAD_BYTES / ns if ns else None for ns in (found.high_ns, found.low_ns)))
-    low_s, high_s = (None if ns is None else ns * 1e-9 for ns in (found.low_ns, found.high_ns))
-    return Figure(cell, LOAD_BYTES, found.ns * 1e-9, low_s, high_s, rate, "")
+    return Figure(cell, LOAD_BYTES, found.ns * 1e-9, rate, "")
 
 
 def _of_small(row: SmallCopies) -> Figure:

@@ -74,7 +74,6 @@ def _joined(texts: Sequence[str]) -> str:
 
 
 def make_fingerprint(environment: Environment, device: Device, link: Link) -> Fingerprint:
-    state = link_state(link)
     return Fingerprint(
         host=environment.host,
         runtime=device.runtime,
@@ -85,7 +84,7 @@ def make_fingerprint(environment: Environment, device: Device, link: Link) -> Fi
         confidential=device.confidential,
         virtual_machine=environment.virtual_machine,
         cpu=environment.cpu_model,
-        link_now=Fact(reason=state.reason) if state.value is None else Fact(describe(state.value)),
+        link_now=link_state(link).then(describe),
         driver_major=_major(environment.driver, "the driver's version"),
         runtime_major=_major(Fact(environment.cuda_runtime), "the CUDA runtime's version"),
     )
@@ -120,7 +119,6 @@ def link_state(link: Link) -> Fact[LinkState]:
 
 
 def _major(version: Fact[str], what: str) -> Fact[int]:
-    if version.value is None:
-        return Fact(reason=version.reason)
-    number = _LEADING_NUMBER.match(version.value)
-    return Fact(int(number[1])) if number else Fact(reason=f"{what} does not begin with a number")
+    number = _LEADING_NUMBER.match(version.value or "")
+    missing = version.reason or f"{what} does not begin with a number"
+    return Fact(int(number[1])) if number else Fact(reason=missing)

@@ -191,13 +191,9 @@ def _combined(pair: Pair, borrowed: float | None) -> tuple[float, float]:
 
 def _borrowed(neighbours: Sequence[Pair]) -> float | None:
     """The median of the neighbours' variances, so that one noisy cell does not widen the others' intervals."""
-    known = [pair.variance / _median_of_variance(pair.df) for pair in neighbours if pair.df > 0]
+    # The median of an estimated variance is that much below the true one (Wilson and Hilferty).
+    known = [pair.variance / (1 - 2 / (9 * pair.df)) ** 3 for pair in neighbours if pair.df > 0]
     return median(known) if known else None
-
-
-def _median_of_variance(df: int) -> float:
-    """The median of an estimated variance, the true one being 1 (Wilson and Hilferty)."""
-    return (1 - 2 / (9 * df)) ** 3
 
 
 DEFAULT_TOLERANCE = 0.03
@@ -394,7 +390,9 @@ def least_log(pair: Pair, error: Error, tolerance: float, plan: Plan, cells: int
     own = math.hypot(between, error.of_sittings)
     t, z = (quantile(1 - (1 - CONFIDENCE) / 2 / cells, df) for df in (error.df + processes - pair.b.n, math.inf))
     # If the real spread is larger, so is the half interval: t times an error of 1 / sqrt(2 df) of the estimate.
-    sure = quantile((1 + POWER) / 2, _own_df(error)) * math.sqrt(1 + t**2 / 2 / error.df)
+    # Without the borrowed degrees: if all cells of a process differ alike, the neighbours add nothing.
+    own_df = max(error.df - BORROWED_DF, 1)
+    sure = quantile((1 + POWER) / 2, own_df) * math.sqrt(1 + t**2 / 2 / error.df)
     level = max(sure * error.of_sittings, quantile((1 + POWER) / 2, math.inf) * error.least)
     least = max(t * own, z * error.least) + math.hypot(sure * between, level)
     if plan.processes is not None:
@@ -402,11 +400,6 @@ def least_log(pair: Pair, error: Error, tolerance: float, plan: Plan, cells: int
         single = error.spread * math.sqrt(pair.a.weight + variance)
         least = max(least, math.hypot(sure * single, level) - at * error.spread)
     return slow_limit(tolerance) + least
-
-
-def _own_df(error: Error) -> float:
-    """Without the borrowed ones: if all cells of a process differ alike, the neighbours add nothing."""
-    return max(error.df - BORROWED_DF, 1)
 
 
 def _slowest_of_most(processes: int) -> tuple[float, float]:

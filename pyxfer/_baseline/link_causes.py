@@ -8,7 +8,7 @@ import msgspec
 
 from pyxfer._baseline.fingerprints import listed
 from pyxfer._document.baselines import Cause, CellComparison
-from pyxfer._document.links import Links, PeerLink, SlowLink, end_name, end_names
+from pyxfer._document.links import Links, end_name, end_names
 from pyxfer.units import format_gbps, format_percent
 
 _NVLINK = "see nvidia-smi nvlink -s and the kernel log (Xid)"
@@ -53,33 +53,27 @@ def _nvlinks(a: Links, b: Links) -> Iterator[Cause]:
 def _peers(a: Links, b: Links) -> Iterator[Cause]:
     """Pairs that have lost access or NVLink. The links of each pair are not counted: those of each GPU are."""
     known = {(peer.source, peer.destination): peer for peer in a.peers}
-    for code, text, fix in (
-        (
-            "peer-access",
-            "can no longer access each other's memory",
-            "check the IOMMU, ACS and MIG: nvidia-smi topo -p2p r",
-        ),
-        ("peer-nvlink", "are no longer joined by NVLink", _NVLINK),
+    pairs = [(was, now) for now in b.peers if (was := known.get((now.source, now.destination))) is not None]
+    refused = [now for was, now in pairs if was.access.value and now.access.value is False]
+    apart = [now for was, now in pairs if was.kind == "nvlink" and now.kind == "pcie"]
+    no_access, topology = (
+        "can no longer access each other's memory",
+        "check the IOMMU, ACS and MIG: nvidia-smi topo -p2p r",
+    )
+    for code, lost, text, fix in (
+        ("peer-access", refused, no_access, topology),
+        ("peer-nvlink", apart, "are no longer joined by NVLink", _NVLINK),
     ):
-        lost = [peer for peer in b.peers if _has_lost(code, known.get((peer.source, peer.destination)), peer)]
         if lost:
             names = [f"{peer.source} to {peer.destination}" for peer in lost]
             yield Cause(code, f"GPUs {listed(names, _MAX_NAMED)} {text}.", "what CUDA and NVML say of each pair", fix)
 
 
-def _has_lost(code: str, before: PeerLink | None, now: PeerLink) -> bool:
-    if before is None:
-        return False
-    if code == "peer-access":
-        return bool(before.access.value) and now.access.value is False
-    return before.kind == "nvlink" and now.kind == "pcie"
-
-
 def _slow_links(a: Links, b: Links) -> Iterator[Cause]:
     if a.sharing is None or b.sharing is None or a.sharing.slow.value is None:
         return
-    before = {_link_key(slow) for slow in a.sharing.slow.value}
-    found = [slow for slow in b.sharing.slow.value or () if _link_key(slow) not in before]
+    before = {(slow.case, slow.source, slow.destination) for slow in a.sharing.slow.value}
+    found = [slow for slow in b.sharing.slow.value or () if (slow.case, slow.source, slow.destination) not in before]
     if found:
         names = [f"{end_name(slow.source)} to {end_name(slow.destination)} ({slow.case})" for slow in found]
         worst = min(found, key=lambda slow: slow.gbps / slow.usual_gbps)
@@ -88,10 +82,6 @@ def _slow_links(a: Links, b: Links) -> Iterator[Cause]:
             f"Links are slower than the others of their kind, and were not before: {listed(names, _MAX_NAMED)}.",
             f"{format_gbps(worst.gbps)} where {format_gbps(worst.usual_gbps)} is usual",
         )
-
-
-def _link_key(slow: SlowLink) -> tuple[str, int, int]:
-    return slow.case, slow.source, slow.destination
 
 
 def patterns(cells: Iterable[CellComparison]) -> Iterator[Cause]:
@@ -105,14 +95,10 @@ def patterns(cells: Iterable[CellComparison]) -> Iterator[Cause]:
         text = f"All slow cells are of GPU {next(iter(common))}, and those of other GPUs are as fast as before."
         yield Cause("one-gpu", text, f"{len(slow)} cells are slow, and {len(elsewhere)} of other GPUs are not")
     alone = [row for row in compared if row.cell.side == row.cell.direction and row.cell.group in ("host", "pairs")]
-    if (
-        slow
-        and alone
-        and all(row in fine for row in alone)
-        and all(
-            (row.cell.group == "together" or (row.cell.direction == "peer" and row.cell.side == "sum")) for row in slow
-        )
-    ):
+    of_several = (
+        row.cell.group == "together" or (row.cell.direction, row.cell.side) == ("peer", "sum") for row in slow
+    )
+    if slow and alone and all(row in fine for row in alone) and all(of_several):
         yield Cause(
             "only-together",
             "Only copies of several GPUs at once are slow: what they share has become slower, and not their own links.",

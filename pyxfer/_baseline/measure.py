@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import tempfile
@@ -22,7 +21,7 @@ from pyxfer._document.baselines import AnyRun
 from pyxfer._document.cells import cell_of
 from pyxfer._document.links import CopyEngine, LinkGroup, Links, LinksParameters
 from pyxfer._document.runs import Run
-from pyxfer._python import ending_of, python_command
+from pyxfer._python import ending_of, kill_group, last_lines, python_command
 from pyxfer.errors import DocumentError, MeasurementError, UsageError
 from pyxfer.native import HOST
 from pyxfer.units import format_seconds
@@ -34,7 +33,7 @@ STARTING_S = 60.0
 STOPPING_S = 0.8
 """Time for an interrupted process to save its run."""
 _SLICE_S = 0.05
-_LOG_BYTES = 64 * 1024
+
 _OUR_PREFIX = "pyxfer: "
 _USAGE = 2
 _EXIT_CODES = (0, 4, 130)
@@ -149,7 +148,7 @@ class Ready:
             pipe.write(json.dumps(arguments).encode() + b"\n")
 
     def close(self) -> None:
-        _end(self.process)
+        kill_group(self.process)
         cast("BinaryIO", self.process.stdin).close()
         self.log.close()
 
@@ -183,8 +182,9 @@ def measure_process(request: Request, on_wait: OnWait = lambda waited_s: None, r
         except KeyboardInterrupt:
             return _interrupted(chosen.process, path)
         finally:
-            _end(chosen.process)
-        return _result(chosen.process.returncode, path, _last_line(chosen.log))
+            kill_group(chosen.process)
+        said = last_lines(chosen.log.fileno())
+        return _result(chosen.process.returncode, path, said[-1].strip().removeprefix(_OUR_PREFIX) if said else "")
 
 
 def _wait(process: subprocess.Popen[bytes], limit_s: float, on_wait: OnWait) -> None:
@@ -207,7 +207,7 @@ def _interrupted(process: subprocess.Popen[bytes], path: Path) -> AnyRun:
     with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired, KeyboardInterrupt):
         process.send_signal(signal.SIGINT)
         process.wait(STOPPING_S)
-    _end(process)
+    kill_group(process)
     try:
         run = _load(path)
     except DocumentError:
@@ -219,12 +219,6 @@ def _interrupted(process: subprocess.Popen[bytes], path: Path) -> AnyRun:
 def _load(path: Path) -> AnyRun:
     run: AnyRun = codec.load_any(path, (Run, Links))
     return run
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _result(code: int, path: Path, last_line: str) -> AnyRun:
@@ -251,10 +245,3 @@ def _result(code: int, path: Path, last_line: str) -> AnyRun:
 def _plain(number: float) -> str:
     """The number without an exponent, which no option accepts."""
     return f"{number:.9f}".rstrip("0").rstrip(".")
-
-
-def _last_line(log: BinaryIO) -> str:
-    size = os.fstat(log.fileno()).st_size
-    text = os.pread(log.fileno(), _LOG_BYTES, max(0, size - _LOG_BYTES)).decode(errors="replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1].removeprefix(_OUR_PREFIX) if lines else ""

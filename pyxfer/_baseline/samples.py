@@ -233,9 +233,9 @@ def _error_of(figure: Figure) -> float:
     """By the trials; without them by the interval, which is wider than they alone make it; 0 without either."""
     if figure.times_s:
         return standard_error(figure.times_s)
-    if not figure.low_s or not figure.high_s:
+    if figure.rate is None or not figure.rate.low_gbps or not figure.rate.high_gbps:
         return 0.0
-    return math.log(figure.high_s / figure.low_s) / 2 / INTERVAL_Z
+    return math.log(figure.rate.high_gbps / figure.rate.low_gbps) / 2 / INTERVAL_Z
 
 
 _QUARTILES = 1.349  # of normal values, in standard deviations
@@ -258,12 +258,7 @@ def standard_error(times_s: Sequence[float]) -> float:
 
 _VENDOR = re.compile(r"^NVIDIA\s+", re.IGNORECASE)
 _SHOWN_CELLS = 4
-_KINDS = {
-    "pcie": "PCI Express",
-    "c2c": "NVLink-C2C",
-    "none": "no link",
-    "unknown": "an unknown link",
-}
+_KINDS = {"pcie": "PCI Express", "c2c": "NVLink-C2C", "none": "no link", "unknown": "an unknown link"}
 
 
 @dataclass(frozen=True)

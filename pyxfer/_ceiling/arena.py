@@ -168,9 +168,8 @@ class Arena:
         slots = max(1, self._part(direction)[1] // stride_bytes(nbytes))
         if nbytes < SMALL_BYTES:
             slots = min(slots, SMALL_SLOTS)
-        return self._engine.Lane(
-            direction, *self.place(direction, memory, nbytes, 0), nbytes, stride_bytes(nbytes), slots
-        )
+        place = self.place(direction, memory, nbytes, 0)
+        return self._engine.Lane(direction, *place, nbytes, stride_bytes(nbytes), slots)
 
     def place(self, direction: Direction, memory: Memory, nbytes: int, slot: int) -> tuple[int, int]:
         offset = self._part(direction)[0] + slot * stride_bytes(nbytes)

@@ -177,22 +177,11 @@ def measure(
     """
     check_callable(fn, "measure")
     call = Call(partial(fn, *args), f"user.{getattr(fn, '__name__', type(fn).__name__)}", sync=sync)
-    beside = measure_beside(
-        call,
-        nbytes=nbytes,
-        direction=direction,
-        stream=stream,
-        device=device,
-        precision=precision,
-        budget=budget,
-        seed=seed,
-    )
-    return beside.measurement
+    return measure_beside(call, nbytes, direction, stream, device, precision, budget, seed).measurement
 
 
 def measure_beside(
     call: Call,
-    *,
     nbytes: str | int | None,
     direction: str | None,
     stream: StreamLike | None = None,
@@ -204,9 +193,8 @@ def measure_beside(
     """Time a call as `measure` does; also returns the ceiling and where it was measured."""
     if (nbytes is None) != (direction is None):
         raise UsageError("nbytes and direction go together: the ceiling depends on both. Give both or neither.")
-    plan = None
-    if direction is not None:
-        plan = CopyPlan(word_of(direction, DIRECTIONS, "direction"), "pinned", "async")
+    way = None if direction is None else word_of(direction, DIRECTIONS, "direction")
+    plan = None if way is None else CopyPlan(way, "pinned", "async")
     nbytes = None if nbytes is None else size_of(nbytes, "nbytes")
     precision, budget_s, seed = share_of(precision, "precision"), seconds_of(budget, "budget"), seed_of(seed)
     choice = choose(device)
@@ -285,11 +273,9 @@ def _measurement(item: Item[Call], reference: Item[CopyPlan] | None, assembler: 
     failure = reference.series.failure if reference and reference.series else None
     no_ceiling = f"the ceiling could not be measured: {failure}" if failure else None
     row = assembler.row(item, side, reference.trials(side) if reference else None, no_ceiling)
-    if item.head.bracket == "drained" and row.summary is not None and row.wall is not None:
-        doubt = _clock_remark(row.summary.median_s, row.wall.median_s)
-        if doubt is not None:
-            return msgspec.structs.replace(row, remarks=(*row.remarks, doubt))
-    return row
+    if item.head.bracket != "drained" or row.elapsed_s is None or row.wall_s is None:
+        return row
+    return msgspec.structs.replace(row, remarks=(*row.remarks, *_clock_remark(row.elapsed_s, row.wall_s)))
 
 
 def _without_impossible_rate(found: Measurement, far: float) -> Measurement:
@@ -305,11 +291,9 @@ def _without_impossible_rate(found: Measurement, far: float) -> Measurement:
     return msgspec.structs.replace(found, rate=none, peak_share=none, ceiling_share=none, remarks=kept)
 
 
-def _clock_remark(elapsed_s: float, wall_s: float) -> Remark | None:
+def _clock_remark(elapsed_s: float, wall_s: float) -> tuple[Remark, ...]:
     if abs(elapsed_s - wall_s) <= CLOCK_TOLERANCE_S + CLOCK_TOLERANCE * wall_s:
-        return None
-    return Remark(
-        "clock-disagreement",
-        f"the GPU's clock says {format_seconds(elapsed_s)} and the host's {format_seconds(wall_s)} for the same span",
-        "a busy host can cause this: measure again with other work stopped",
-    )
+        return ()
+    clocks = f"the GPU's clock says {format_seconds(elapsed_s)} and the host's {format_seconds(wall_s)}"
+    fix = "a busy host can cause this: measure again with other work stopped"
+    return (Remark("clock-disagreement", f"{clocks} for the same span", fix),)

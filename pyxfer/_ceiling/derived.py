@@ -43,8 +43,8 @@ def derive_run(run: runs.Run) -> runs.Run:
         measurements=rows,
         curves=tuple(fitted.pop(_key(curve)) for curve in run.curves if _key(curve) in fitted),
         locking=tuple(
-            cost if cost.summary is None else cost_of(cost.memory, cost.nbytes, cost.summary, rows)
-            for cost in run.locking
+            each if each.summary is None else cost_of(each.memory, each.nbytes, each.summary, rows)
+            for each in run.locking
         ),
     )
 
@@ -98,9 +98,7 @@ def derived_row(row: runs.Measurement, link: Link, references: Sequence[runs.Mea
         side=side,
         moved_bytes=moved,
         rate=rate,
-        peak_share=stats.share_of_peak(rate, link.peak_gbps(side))
-        if row.peak_share.value is not None
-        else row.peak_share,
+        peak_share=row.peak_share.and_then(lambda _: stats.share_of_peak(rate, link.peak_gbps(side))),
         ceiling_share=_share(row, rate, references),
         remarks=tuple(_inflated(row, each) if each.code == runs.INFLATED else each for each in row.remarks),
     )

@@ -5,18 +5,15 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import Any, get_args
 
 from pyxfer._document.machines import STAGED
 from pyxfer._document.routes import RouteStatus
 from pyxfer._document.runs import Direction, LinkDirection, Memory, Parameters, Variant
 from pyxfer._measure.sampler import MIN_ROUNDS
 from pyxfer.errors import UsageError
+from pyxfer.native import Engine
 from pyxfer.units import items_of, seconds_of, share_of, sizes_of, whole_of, words_of
-
-if TYPE_CHECKING:
-    from pyxfer.native import Engine
-
 
 DIRECTIONS: tuple[LinkDirection, ...] = ("h2d", "d2h", "both")
 MEMORIES: tuple[Memory, ...] = get_args(Memory)
@@ -192,17 +189,8 @@ class Limits:
     complete: bool = False
 
 
-def limits_of(
-    precision: str | float,
-    budget: str | float,
-    seed: int | None,
-    *,
-    trace: bool = True,
-    explained: str = "",
-    complete: bool = False,
-) -> Limits:
-    checked = share_of(precision, "precision"), seconds_of(budget, "budget"), seed_of(seed)
-    return Limits(*checked, trace, explained, complete)
+def limits_of(precision: str | float, budget: str | float, seed: int | None, **others: Any) -> Limits:
+    return Limits(share_of(precision, "precision"), seconds_of(budget, "budget"), seed_of(seed), **others)
 
 
 @dataclass(frozen=True)
@@ -222,10 +210,9 @@ class Request:
         return tuple(dict.fromkeys(plan.memory for plan in self.plans))
 
     def parameters(self) -> Parameters:
-        directions: tuple[Direction, ...] = tuple(dict.fromkeys(plan.direction for plan in self.plans))
         return Parameters(
             device=self.device,
-            directions=directions,
+            directions=tuple(dict.fromkeys(plan.direction for plan in self.plans)),
             memories=self.memories,
             modes=tuple(dict.fromkeys(plan.mode for plan in self.plans)),
             sizes_bytes=self.sizes,

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyxfer._ceiling.arena import WAKE_BYTES, Arena, wake_link
 from pyxfer._document.machines import NOT_STAGED, Device, Fact, Link, Ring, unknown
@@ -40,18 +40,9 @@ class StagedCopier:
             ring = self._ring = make_ring(engine, device, chosen.settings)
         except OSError as error:
             raise MeasurementError(f"{_no_thread(error)} The ring has {chosen.settings.threads} threads.") from error
-        self.made = Ring(
-            threads=ring.threads,
-            chunk_bytes=ring.chunk_bytes,
-            slots=ring.slots,
-            fill=ring.fill,
-            kernel=ring.fill_kernel,
-            spin_us=ring.spin_us,
-            pinned_bytes=ring.pinned_bytes,
-            source=chosen.source,
-            reason=chosen.reason,
-            made_s=time.perf_counter() - begun,
-        )
+        made: dict[str, Any] = {name: getattr(ring, name) for name in ("threads", "chunk_bytes", "slots", "fill")}
+        made |= {"kernel": ring.fill_kernel, "spin_us": ring.spin_us, "pinned_bytes": ring.pinned_bytes}
+        self.made = Ring(**made, source=chosen.source, reason=chosen.reason, made_s=time.perf_counter() - begun)
         self.moved = 0
         try:
             self._bracket = Bracket(engine, device)

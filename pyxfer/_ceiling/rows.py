@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pyxfer._ceiling.plans import CopyPlan
 from pyxfer._document import runs
@@ -15,13 +15,11 @@ from pyxfer._document.machines import MAX_SHARE, Fact, Link, Remark, Side, unkno
 from pyxfer._measure import doubts, stats
 from pyxfer._measure.sampler import COSTLY_S, Series
 from pyxfer._trace.breakdown import NOTHING_CROSSES
+from pyxfer._trace.collector import Traced, TrialRecorder
 from pyxfer._trace.findings import Evidence, Expected, Findings
 from pyxfer._trace.traced_trials import MIN_TRIALS, Candidate
 from pyxfer._upload.settings import is_left_to_driver
 from pyxfer.units import format_gbps, format_percent
-
-if TYPE_CHECKING:
-    from pyxfer._trace.collector import Traced, TrialRecorder
 
 NO_TRIAL = "the run ended before its first trial"
 ENDED_EARLY: Mapping[runs.Ending, str] = {
@@ -77,19 +75,8 @@ def raw_head(plan: CopyPlan, worker: str | None = None, image_bytes: int | None 
         bracket = "drained"
     elif plan.page_locked:
         bracket = "gated"
-    return Head(
-        source=plan,
-        route=plan.route,
-        direction=plan.direction,
-        memory=plan.memory,
-        mode=plan.mode,
-        bracket=bracket,
-        variant=plan.variant,
-        crossed=plan.dma_memory,
-        staged=plan.staged,
-        worker=worker,
-        image_bytes=image_bytes,
-    )
+    of_plan = (plan, plan.route, plan.direction, plan.memory, plan.mode, bracket, plan.variant, plan.dma_memory)
+    return Head(*of_plan, staged=plan.staged, worker=worker, image_bytes=image_bytes)
 
 
 @dataclass
@@ -172,16 +159,12 @@ class Assembler:
         findings = item.findings(side, summary.median_s if summary else None, self.chunk_bytes)
         rate = self._rate(item, side, summary, findings)
         share = _share(head, valid, ceiling, rate, no_ceiling)
-        doubt = share_remark(share.value, summary, valid, ceiling or ())
+        doubt = filter(None, [share_remark(share.value, summary, valid, ceiling or ())])
         missing = item.unavailable
+        of_head = ("route", "direction", "memory", "mode", "variant", "bracket", "worker", "route_info")
         return runs.Measurement(
-            route=head.route,
-            direction=head.direction,
+            **{name: getattr(head, name) for name in of_head},
             side=side,
-            memory=head.memory,
-            mode=head.mode,
-            variant=head.variant,
-            bracket=head.bracket,
             nbytes=item.nbytes,
             moved_bytes=moved,
             rate=rate,
@@ -193,13 +176,7 @@ class Assembler:
             dispatch=summary_of([trial.dispatch_s for trial in valid]),
             wall=summary_of([trial.wall_s for trial in valid]),
             trials=trials,
-            remarks=(
-                *self._remarks(item, valid, trials, findings),
-                *findings.remarks,
-                *([doubt] if doubt is not None else []),
-            ),
-            worker=head.worker,
-            route_info=head.route_info,
+            remarks=(*self._remarks(item, valid, trials, findings), *findings.remarks, *doubt),
             batch=item.nbytes // head.image_bytes if head.image_bytes else None,
             dma=unknown(NOTHING_CROSSES) if head.direction == "ingest" else findings.dma,
             breakdown=findings.breakdown,
@@ -282,9 +259,7 @@ def best_trials(items: Sequence[Item[Any]]) -> Ceilings:
 
 
 def page_locked_trials(items: Sequence[Item[Any]]) -> Ceilings:
-    return best_trials(
-        [item for item in items if isinstance(item.head.source, CopyPlan) and item.head.source.page_locked]
-    )
+    return best_trials([each for each in items if getattr(each.head.source, "page_locked", False)])
 
 
 def credible_rate(moved: int, summary: runs.Summary, most_gbps: float | None) -> Fact[runs.Rate]:

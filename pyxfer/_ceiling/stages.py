@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyxfer._ceiling.plans import CopyPlan, Limits
+from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import Item, best_trials, candidate, page_locked_trials
 from pyxfer._ceiling.subjects import RawCopies, StagedCopies, make_subject
 from pyxfer._document.machines import Environment, Fact, Remark, unknown
@@ -20,10 +21,6 @@ from pyxfer._measure.sampler import FEWEST_ROUNDS, MAX_ROUNDS, Group, OnProgress
 from pyxfer._trace import traced_trials
 from pyxfer.errors import CancelledError
 from pyxfer.units import format_seconds, format_size
-
-if TYPE_CHECKING:
-    from pyxfer._ceiling.resources import RunResources
-
 
 # A run takes at most 10 s more than its budget. Preparation may use half of these, six trials each and the least traced
 # ones end two seconds later. Starting the command, releasing memory, writing and printing took up to 2.5 s on two cores
@@ -184,12 +181,9 @@ def circumstances(met: Collection[int], before: Environment, after: Environment 
 
 
 def late(prepared_s: float, budget_s: float) -> Remark:
-    return Remark(
-        "late",
-        f"Preparation took {format_seconds(prepared_s)}, and the budget is {format_seconds(budget_s)}, so no row has "
-        f"more than the {FEWEST_ROUNDS} trials that each gets.",
-        f"choose smaller sizes, or give a budget of {math.ceil(3 * prepared_s)}s",
-    )
+    times = f"Preparation took {format_seconds(prepared_s)}, and the budget is {format_seconds(budget_s)}"
+    text = f"{times}, so no row has more than the {FEWEST_ROUNDS} trials that each gets."
+    return Remark("late", text, f"choose smaller sizes, or give a budget of {math.ceil(3 * prepared_s)}s")
 
 
 _SIZES_NAMED = 4
@@ -202,8 +196,5 @@ def too_long(sizes: Iterable[int], missing_s: float, budget_s: float) -> Remark:
     if len(known) > _SIZES_NAMED:
         names = f"{len(known)} sizes from {format_size(known[0])} to {format_size(known[-1])}"
     more = f", in about {math.ceil(missing_s)} s more" if missing_s else ""
-    return Remark(
-        "late",
-        f"The budget of {format_seconds(budget_s)} was too short for {names}: these have few trials or none.",
-        f"choose fewer sizes, or measure all of them{more}: --complete",
-    )
+    text = f"The budget of {format_seconds(budget_s)} was too short for {names}: these have few trials or none."
+    return Remark("late", text, f"choose fewer sizes, or measure all of them{more}: --complete")

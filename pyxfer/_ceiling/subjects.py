@@ -375,14 +375,8 @@ def make_subject(engine: Engine, plan: CopyPlan, nbytes: int, arena: Arena, copi
 
 
 def as_trial(sample: Sample, round_index: int) -> Trial:
-    return Trial(
-        round=round_index,
-        elapsed_s=sample.elapsed_s,
-        dispatch_s=sample.dispatch_s,
-        wall_s=sample.wall_s,
-        copies=sample.copies,
-        invalid=sample.invalid or None,
-    )
+    times = (sample.elapsed_s, sample.dispatch_s, sample.wall_s)
+    return Trial(round_index, *times, sample.copies, sample.invalid or None)
 
 
 def with_caller(trial: Trial, issued: Sample) -> Trial:

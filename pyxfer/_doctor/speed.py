@@ -26,16 +26,9 @@ class Cause(NamedTuple):
 
 def likely_causes(case: Case, judged: Measurement, share: float | None) -> list[Cause]:
     """The findings that can explain a low bandwidth of `judged`; `share` is its share of the peak."""
-    return [
-        *_remote_memory(case),
-        *_other_users(case),
-        *_replays(case),
-        *_translation(case),
-        *_throttling(case),
-        *_unsteady(judged),
-        *_lesser_link(case, judged, share),
-        *_small_payload(case, judged),
-    ]
+    of_host = (_remote_memory, _other_users, _replays, _translation, _throttling)
+    found = [cause for rule in of_host for cause in rule(case)]
+    return [*found, *_unsteady(judged), *_lesser_link(case, judged, share), *_small_payload(case, judged)]
 
 
 def _remote_memory(case: Case) -> Iterator[Cause]:

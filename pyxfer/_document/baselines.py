@@ -15,9 +15,6 @@ from pyxfer._document.machines import Fact, Moment, Remark, Runtime, SavedDocume
 from pyxfer._document.printing import HasTable
 from pyxfer._document.runs import Run, run_problems
 
-BASELINE_SCHEMA_VERSION = 1
-COMPARISON_SCHEMA_VERSION = 1
-
 Verdict = Literal["SAME", "FAST", "SLOW", "AMBIGUOUS"]
 
 AnyRun = Run | Links
@@ -64,7 +61,7 @@ class Baseline(HasTable, SavedDocument, frozen=True):
     labels: dict[str, str]
     runs: tuple[Run, ...] = ()
     kind: Literal["baseline"] = "baseline"
-    schema_version: int = BASELINE_SCHEMA_VERSION
+    schema_version: int = 1
     links: tuple[Links, ...] = ()
 
     @classmethod
@@ -152,14 +149,11 @@ class Comparison(HasTable, SavedDocument, frozen=True):
     causes: tuple[Cause, ...] = ()
     remarks: tuple[Remark, ...] = ()
     kind: Literal["comparison"] = "comparison"
-    schema_version: int = COMPARISON_SCHEMA_VERSION
+    schema_version: int = 1
 
     def _summary(self) -> str:
         slow = sum(row.verdict == "SLOW" for row in self.cells)
         return f"{self.a} with {self.b}: {self.verdict}, {slow} of {len(self.cells)} cells slow"
-
-
-HISTORY_SCHEMA_VERSION = 1
 
 
 class StoredRun(msgspec.Struct, frozen=True):
@@ -245,7 +239,7 @@ class History(msgspec.Struct, frozen=True):
 
     groups: tuple[HistoryGroup, ...]
     remarks: tuple[Remark, ...] = ()
-    schema_version: int = HISTORY_SCHEMA_VERSION
+    schema_version: int = 1
 
 
 MAX_RUNS = 1000

@@ -15,11 +15,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Protocol, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from pyxfer._document.links import COPY_ENGINES, GROUPS, HOST_END, CopyEngine, FlowPlan, Latency, LinkGroup, SmallCopies
+from pyxfer._document.links import COPY_ENGINES, GROUPS, HOST_END, FlowPlan, Latency, SmallCopies, TrafficPlan
 from pyxfer._document.runs import Direction, Measurement, Memory, Variant
 from pyxfer.errors import UsageError
 from pyxfer.units import format_size, parse_size
@@ -151,23 +151,6 @@ def _size_text(nbytes: int) -> str:
 # --- the cells of rows -----------------------------------------------------------------------------------------------
 
 
-class TrafficLike(Protocol):
-    """Copies that run at once, planned or measured."""
-
-    @property
-    def group(self) -> LinkGroup: ...
-    @property
-    def case(self) -> str: ...
-    @property
-    def engine(self) -> CopyEngine: ...
-    @property
-    def nbytes(self) -> int: ...
-    @property
-    def node(self) -> int | None: ...
-    @property
-    def flows(self) -> tuple[FlowPlan, ...]: ...
-
-
 def cell_of(row: Measurement, gpu: int | None = None) -> Cell:
     """The cell of a row of a run; with the number of its GPU if it is one of several."""
     group: CellGroup = "raw" if row.is_raw else "route"
@@ -182,11 +165,11 @@ def _ends_of_gpu(direction: str, gpu: int) -> dict[str, Any]:
     return dict(zip(names, ((HOST_END,), (gpu,)), strict=True))
 
 
-def cell_of_flow(traffic: TrafficLike, flow: FlowPlan) -> Cell:
+def cell_of_flow(traffic: TrafficPlan, flow: FlowPlan) -> Cell:
     return _traffic_cell(traffic, flow.side, (flow.source,), (flow.destination,))
 
 
-def cell_of_total(traffic: TrafficLike) -> Cell:
+def cell_of_total(traffic: TrafficPlan) -> Cell:
     """The cell of all streams together; of a single one, its own."""
     if len(traffic.flows) == 1:
         return cell_of_flow(traffic, traffic.flows[0])
@@ -201,46 +184,22 @@ def _named(ends: Iterable[int]) -> Ends:
     return (ALL_GPUS,) if len(known) > _MAX_NAMED else tuple(known)
 
 
-def _traffic_cell(traffic: TrafficLike, side: CellSide, source: Ends, destination: Ends) -> Cell:
+def _traffic_cell(traffic: TrafficPlan, side: CellSide, source: Ends, destination: Ends) -> Cell:
     direction = _direction_of(traffic)
     memory = "device" if direction in ("peer", "local") else "pinned"
-    return Cell(
-        traffic.group,
-        traffic.case,
-        direction,
-        side,
-        memory,
-        traffic.nbytes,
-        engine=traffic.engine,
-        source=source,
-        destination=destination,
-        node=traffic.node,
-    )
+    what = (traffic.group, traffic.case, direction, side, memory, traffic.nbytes)
+    return Cell(*what, engine=traffic.engine, source=source, destination=destination, node=traffic.node)
 
 
-def _direction_of(traffic: TrafficLike) -> CellDirection:
-    if traffic.group == "pairs":
-        return "peer"
-    if traffic.group == "local":
-        return "local"
+def _direction_of(traffic: TrafficPlan) -> CellDirection:
     found = {flow.side for flow in traffic.flows}
-    if len(found) > 1:
-        return "both"
-    return "h2d" if found == {"h2d"} else "d2h"
+    return "both" if len(found) > 1 else found.pop()
 
 
 def cell_of_latency(row: Latency) -> Cell:
-    return Cell(
-        "latency",
-        f"load-{row.load * 100:.0f}" if row.load else IDLE,
-        "latency",
-        "latency",
-        "pinned" if row.target == HOST_END else "device",
-        row.footprint_bytes,
-        source=(row.target,),
-        destination=(row.device,),
-        node=row.node,
-    )
+    case, memory = f"load-{row.load * 100:.0f}" if row.load else IDLE, "pinned" if row.target == HOST_END else "device"
+    ends: dict[str, Any] = {"source": (row.target,), "destination": (row.device,)}
+    return Cell("latency", case, "latency", "latency", memory, row.footprint_bytes, node=row.node, **ends)
 
 
 def cell_of_small(row: SmallCopies) -> Cell:

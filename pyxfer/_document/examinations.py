@@ -11,10 +11,7 @@ from pyxfer._document.links import Links, links_problems
 from pyxfer._document.machines import Device, Environment, Fact, Link, LinkState, Moment, SavedDocument
 from pyxfer._document.printing import HasTable, ShortRepr
 from pyxfer._document.runs import Direction, Measurement, Memory, Rate, Run, run_problems
-from pyxfer.errors import UsageError
-
-EXAMINATION_SCHEMA_VERSION = 1
-REFERENCE_SCHEMA_VERSION = 1
+from pyxfer.units import word_of
 
 Status = Literal["wrong", "suspicious", "unknown", "fine"]
 Sureness = Literal["certain", "likely", "possible"]
@@ -138,7 +135,7 @@ class Reference(msgspec.Struct, frozen=True):
     source: str
     sha256: str
     figures: tuple[ReferenceFigure, ...]
-    schema_version: int = REFERENCE_SCHEMA_VERSION
+    schema_version: int = 1
 
     def gbps(self, direction: str, memory: str, nbytes: int) -> float | None:
         """The rate at a size; None if it was not measured."""
@@ -170,7 +167,7 @@ class Examination(HasTable, SavedDocument, frozen=True):
     findings: tuple[Finding, ...]
     links: Links | None = None
     kind: Literal["examination"] = "examination"
-    schema_version: int = EXAMINATION_SCHEMA_VERSION
+    schema_version: int = 1
 
     def _summary(self) -> str:
         faults = sum(finding.status in ("wrong", "suspicious") for finding in self.findings)
@@ -203,10 +200,8 @@ class Examination(HasTable, SavedDocument, frozen=True):
         Raises:
             UsageError: it is not a status of a finding.
         """
-        known = get_args(Status)
-        if status not in known:
-            raise UsageError(f"{status!r:.80} is not a status of a finding; choose one of {', '.join(known)}.")
-        return tuple(finding for finding in self.findings if finding.status == status)
+        wanted = word_of(status, get_args(Status), "status")
+        return tuple(finding for finding in self.findings if finding.status == wanted)
 
 
 def examination_problems(examination: Examination) -> Problems:

@@ -18,9 +18,8 @@ from pyxfer._document.machines import Device, Environment, Fact, Moment, Remark,
 from pyxfer._document.printing import HasTable
 from pyxfer._document.runs import Ending
 from pyxfer.errors import UsageError
+from pyxfer.units import word_of
 
-HOST_SCHEMA_VERSION = 1
-FLEET_SCHEMA_VERSION = 1
 MAX_HOST_BYTES = 16 << 20
 """The largest document of a host that a launcher, a store or a fleet takes; that of 16 GPUs has less than 1 MiB."""
 MAX_CELLS = 2000
@@ -75,7 +74,7 @@ class HostReport(HasTable, SavedDocument, frozen=True):
     findings: tuple[Finding, ...]
     remarks: tuple[Remark, ...] = ()
     failure: str | None = None
-    schema_version: int = HOST_SCHEMA_VERSION
+    schema_version: int = 1
 
     def _summary(self) -> str:
         host = self.host or "a host without a name"
@@ -238,7 +237,7 @@ class Fleet(HasTable, SavedDocument, frozen=True):
     hosts: tuple[FleetHost, ...]
     contrasts: tuple[Contrast, ...] = ()
     remarks: tuple[Remark, ...] = ()
-    schema_version: int = FLEET_SCHEMA_VERSION
+    schema_version: int = 1
 
     def _summary(self) -> str:
         once = hosts_once(self)
@@ -253,9 +252,8 @@ class Fleet(HasTable, SavedDocument, frozen=True):
         Raises:
             UsageError: there is no such verdict.
         """
-        if verdict not in get_args(HostVerdict):
-            raise UsageError(f"verdict {verdict!r:.40} is unknown: choose one of {', '.join(get_args(HostVerdict))}.")
-        return tuple(host for host in self.hosts if host.verdict == verdict)
+        wanted = word_of(verdict, get_args(HostVerdict), "verdict")
+        return tuple(host for host in self.hosts if host.verdict == wanted)
 
     def host(self, name: str) -> FleetHost:
         """The judged host of this name, or the first one if none was judged.

@@ -11,26 +11,13 @@ from typing import ClassVar, Literal, get_args
 
 import msgspec
 
-from pyxfer._document import machines
-from pyxfer._document.checks import (
-    Amount,
-    AtLeastOne,
-    Chance,
-    Count,
-    Part,
-    Positive,
-    Problems,
-    of_each,
-    repeated,
-    within,
-)
+from pyxfer._document import checks, machines
 from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, SavedDocument, unknown
 from pyxfer._document.printing import HasTable, ShortRepr
 from pyxfer._document.runs import Ending, Rate, Share
 from pyxfer.errors import UsageError
 from pyxfer.units import format_gbps, format_size
 
-LINKS_SCHEMA_VERSION = 1
 HOST_END = -1
 LOAD_BYTES = 8
 """What one dependent load reads."""
@@ -47,7 +34,6 @@ HostDirection = Literal["h2d", "d2h", "both"]
 FlowSide = Literal["h2d", "d2h", "peer", "local"]
 Trait = Literal["c2c", "integrated", "mig", "vgpu", "wsl2", "hmm", "no-tree"]
 TreeVerdict = Literal["agrees", "differs", "hidden"]
-Counter = Literal["pcie-sent", "pcie-received", "nvlink-sent", "nvlink-received"]
 
 
 def end_name(end: int) -> str:
@@ -105,10 +91,10 @@ class LinkTrial(msgspec.Struct, frozen=True, omit_defaults=True):
     crosses an end of the interval in proportion; `overlap`: the time in which all were busy over that in which any was.
     """
 
-    round: Count
-    seconds: Amount
-    nbytes: tuple[Amount, ...]
-    overlap: Part = 1.0
+    round: checks.Count
+    seconds: checks.Amount
+    nbytes: tuple[checks.Amount, ...]
+    overlap: checks.Part = 1.0
     invalid: str | None = None
 
 
@@ -138,34 +124,30 @@ class LinkFlow(FlowPlan, frozen=True):
         return None if self.rate.value is None else self.rate.value.gbps
 
 
-class Counted(msgspec.Struct, frozen=True):
-    """The bytes that NVML counted on a link of a device while `sent` bytes were copied over it or past it."""
-
-    device: int
-    counter: Counter
-    counted: Fact[int]
-    sent: int
-
-
-class Traffic(ShortRepr, msgspec.Struct, frozen=True):
-    """Copies that run at once, or one stream of them. `nbytes`: size of each copy.
-
-    `total`: bytes of all flows in the interval in which all were busy. `sum_alone_gbps`: the sum of separate runs,
-    which is no total. `slowest_gbps`: the rate of the slowest flow. `node`: NUMA node of the host memory, if chosen.
-    """
+class TrafficPlan(msgspec.Struct, frozen=True):
+    """Copies that run at once, or one stream of them; the fields are those of `Traffic`."""
 
     group: LinkGroup
     case: str
     engine: CopyEngine
     nbytes: int
+    flows: tuple[FlowPlan, ...]
+    peer_access: bool | None = None
+    node: int | None = None
+
+
+class Traffic(ShortRepr, TrafficPlan, frozen=True, kw_only=True):
+    """Copies that ran at once, or one stream of them. `nbytes`: size of each copy.
+
+    `total`: bytes of all flows in the interval in which all were busy. `sum_alone_gbps`: the sum of separate runs,
+    which is no total. `slowest_gbps`: the rate of the slowest flow. `node`: NUMA node of the host memory, if chosen.
+    """
+
     flows: tuple[LinkFlow, ...]
     total: Fact[Rate]
     sum_alone_gbps: Fact[float]
     slowest_gbps: Fact[float]
-    peer_access: bool | None = None
-    node: int | None = None
     pages_by_node: Fact[dict[str, int]] | None = None
-    counted: tuple[Counted, ...] = ()
     trials: tuple[LinkTrial, ...] = ()
     remarks: tuple[Remark, ...] = ()
 
@@ -232,10 +214,10 @@ class Latency(ShortRepr, msgspec.Struct, frozen=True):
 
     device: int
     target: int
-    footprint_bytes: AtLeastOne
-    places: AtLeastOne
-    hops: AtLeastOne
-    load: Part
+    footprint_bytes: checks.AtLeastOne
+    places: checks.AtLeastOne
+    hops: checks.AtLeastOne
+    load: checks.Part
     p50: Fact[Chased]
     p99: Fact[Chased]
     load_gbps: Fact[float]
@@ -268,14 +250,14 @@ class SmallCopies(msgspec.Struct, frozen=True):
     device: int
     direction: Literal["h2d", "d2h"]
     mode: Literal["batch", "queue"]
-    nbytes: AtLeastOne
-    copies: AtLeastOne
+    nbytes: checks.AtLeastOne
+    copies: checks.AtLeastOne
     rate: Fact[Rate]
     verified: Fact[bool]
-    seconds: tuple[Amount, ...] = ()
-    caller_copies: Count = 0
+    seconds: tuple[checks.Amount, ...] = ()
+    caller_copies: checks.Count = 0
     caller_rate: Fact[Rate] = unknown("not measured")
-    caller_seconds: tuple[Amount, ...] = ()
+    caller_seconds: tuple[checks.Amount, ...] = ()
 
     @property
     def gbps(self) -> float | None:
@@ -330,7 +312,7 @@ class LinksSharing(msgspec.Struct, frozen=True):
     groups: Fact[tuple[SharedGroup, ...]]
     slow: Fact[tuple[SlowLink, ...]]
     tree: Fact[tuple[tuple[int, ...], ...]]
-    error_rate: Chance
+    error_rate: checks.Chance
     pairs_measured: int
     pairs: int
 
@@ -351,8 +333,8 @@ class LinksParameters(msgspec.Struct, frozen=True):
     host_bytes: int
     peer_bytes: int
     local_bytes: int
-    precision: Positive
-    budget_s: Positive
+    precision: checks.Positive
+    budget_s: checks.Positive
     seed: int
 
 
@@ -373,24 +355,19 @@ class Links(HasTable, SavedDocument, frozen=True):
     latencies: tuple[Latency, ...] = ()
     small: tuple[SmallCopies, ...] = ()
     sharing: LinksSharing | None = None
-    duration_s: Amount = 0.0
+    duration_s: checks.Amount = 0.0
     environment_after: Environment | None = None
     remarks: tuple[Remark, ...] = ()
     failure: str | None = None
-    schema_version: int = LINKS_SCHEMA_VERSION
+    schema_version: int = 1
 
     def _summary(self) -> str:
-        rows = f"{len(self.traffics) + len(self.latencies) + len(self.small)} rows"
-        parts = [f"links of {len(self.devices)} {'GPU' if len(self.devices) == 1 else 'GPUs'}: {rows}"]
+        count = len(self.traffics) + len(self.latencies) + len(self.small)
+        parts = [f"links of {len(self.devices)} {'GPU' if len(self.devices) == 1 else 'GPUs'}: {count} rows"]
         for direction in ("h2d", "d2h"):
-            found = self._found("together", direction, "ce")
-            if found is not None and found.gbps is not None:
-                parts.append(f"together {direction} {format_gbps(found.gbps)}")
+            rows = self._rows("together", direction, "ce")
+            parts += [f"together {direction} {format_gbps(row.gbps)}" for row in rows[:1] if row.gbps is not None]
         return ", ".join(parts)
-
-    def _found(self, group: LinkGroup, case: str, engine: CopyEngine) -> Traffic | None:
-        rows = self._rows(group, case, engine)
-        return rows[0] if rows else None
 
     def _rows(self, group: LinkGroup, case: str, engine: CopyEngine) -> list[Traffic]:
         return [row for row in self.traffics if (row.group, row.case, row.engine) == (group, case, engine)]
@@ -418,13 +395,12 @@ class Links(HasTable, SavedDocument, frozen=True):
         Raises:
             UsageError: the run has no such row.
         """
-        found = self._found("together", direction, engine)
-        if found is None:
-            raise UsageError(
-                f"This run has no {engine} row of {direction} with all GPUs together; it takes two GPUs and the group "
-                "together."
-            )
-        return found
+        for row in self._rows("together", direction, engine):
+            return row
+        raise UsageError(
+            f"This run has no {engine} row of {direction} with all GPUs together; it takes two GPUs and the group "
+            "together."
+        )
 
     def latency(self, target: Literal["host", "peer", "self"], device: int | None = None, load: float = 0.0) -> Latency:
         """The loads of a GPU, by default the first, from the host, a peer or itself; of the smallest footprint.
@@ -470,12 +446,14 @@ def alone_of(traffic: Traffic, number: int, alone: Alone) -> Traffic | None:
     return None if found is traffic else found
 
 
-def links_problems(run: Links) -> Problems:
+def links_problems(run: Links) -> checks.Problems:
     known = [each.device.index for each in run.devices]
     if not known or len(set(known)) != len(known) or tuple(known) != run.parameters.devices:
         yield "devices", "are not those of the parameters, each once"
-    yield from of_each("devices", run.devices, lambda each: within("link", machines.link_problems(each.link)))
-    yield from repeated("small", [(row.device, row.direction, row.mode, row.nbytes) for row in run.small])
+    yield from checks.of_each(
+        "devices", run.devices, lambda each: checks.within("link", machines.link_problems(each.link))
+    )
+    yield from checks.repeated("small", [(row.device, row.direction, row.mode, row.nbytes) for row in run.small])
     for i, row in enumerate(run.small):
         if row.device not in known:
             yield f"small[{i}].device", "is none of the devices"

@@ -107,6 +107,10 @@ class Fact(msgspec.Struct, Generic[T], frozen=True):
         """What follows from the value, or the reason why there is none."""
         return Fact(reason=self.reason) if self.value is None else Fact(follow(self.value))
 
+    def and_then(self, follow: Callable[[T], Fact[Result]]) -> Fact[Result]:
+        """The fact that follows from the value, or the reason why there is none."""
+        return Fact(reason=self.reason) if self.value is None else follow(self.value)
+
 
 def version_of(distribution: str) -> str:
     """The version of an installed distribution, or `unknown`."""

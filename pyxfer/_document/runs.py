@@ -170,8 +170,6 @@ class Published(msgspec.Struct, frozen=True):
     source: str
 
 
-SCHEMA_VERSION = 1
-
 # `ingest` does not cross the link: NumPy to a framework's own tensor in host memory.
 Direction = Literal["h2d", "d2h", "both", "ingest"]
 Memory = Literal["pageable", "pinned", "registered", "write-combined"]
@@ -452,7 +450,7 @@ class Run(HasTable, SavedDocument, frozen=True):
     files: LoadedFiles | None = None
     tracing: Fact[Tracing] = unknown(NOT_TRACED)
     ring: Fact[machines.Ring] = unknown(machines.NOT_STAGED)
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = 1
 
     def _summary(self) -> str:
         text = f"{self.kind} of {self.device.name}: {len(self.measurements)} measurements"

@@ -11,8 +11,6 @@ from pyxfer._document.checks import Problems, of_each, within
 from pyxfer._document.printing import HasTable
 from pyxfer._document.runs import Measurement, Parameters, Run
 
-XFER_SCHEMA_VERSION = 1
-
 Outcome = Literal["passed", "failed", "skipped"]
 Judgement = Literal["fine", "too slow", "unsure", "not asked"]
 
@@ -69,7 +67,7 @@ class XferSession(HasTable, machines.SavedDocument, frozen=True):
     pytest: str
     places: tuple[TestMachine, ...]
     tests: tuple[Tested, ...]
-    schema_version: int = XFER_SCHEMA_VERSION
+    schema_version: int = 1
 
     def _summary(self) -> str:
         failed = sum(test.outcome == "failed" for test in self.tests)

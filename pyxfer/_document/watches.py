@@ -119,8 +119,6 @@ class Steps(msgspec.Struct, frozen=True):
         return self.watched - (0 if self.slow is None else self.slow.count)
 
 
-WATCH_SCHEMA_VERSION = 1
-
 # complete: all requested steps were watched; ended: the program or its block ended before; failed: with an error.
 WatchEnding = Literal["complete", "ended", "failed"]
 CopyDirectionName = Literal["h2d", "d2h", "d2d", "p2p", "h2h", "other"]
@@ -461,7 +459,7 @@ class Watched(HasTables, machines.SavedDocument, frozen=True):
     ceiling_source: Fact[CeilingSource]
     lines: tuple[LineUse, ...] = ()
     kind: Literal["watch"] = "watch"
-    schema_version: int = WATCH_SCHEMA_VERSION
+    schema_version: int = 1
 
     def _summary(self) -> str:
         steps = f"{self.steps.watched} steps of {format_seconds(self.parts.period_s)}"

@@ -162,17 +162,8 @@ class Route(ShortRepr):
     def route_info(self, framework: str, workload: Workload) -> RouteInfo:
         """Its description as the document stores it."""
         usual = self.usual if workload == "copy" or self.usual_for_images is None else self.usual_for_images
-        return RouteInfo(
-            framework=framework,
-            call=self.call,
-            host_copies=self.host_copies,
-            dma=self.dma,
-            returns=self.returns,
-            usual=usual,
-            setting=self.setting,
-            inflation=self.inflation,
-            staged=self.staged,
-        )
+        same = ("call", "host_copies", "dma", "returns", "setting", "inflation", "staged")
+        return RouteInfo(framework=framework, usual=usual, **{name: getattr(self, name) for name in same})
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._frameworks import base
+from pyxfer._frameworks.context import RouteContext
+from pyxfer._measure.bracket import StreamLike
 from pyxfer.errors import RefusedError
-
-if TYPE_CHECKING:
-    from pyxfer._frameworks.context import RouteContext
-    from pyxfer._measure.bracket import StreamLike
 
 
 class CupyTransfer(base.ArrayTransfer):

@@ -6,19 +6,15 @@ import contextlib
 import os
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._frameworks import base
+from pyxfer._frameworks.context import RouteContext
 from pyxfer.errors import RefusedError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer._frameworks.context import RouteContext
-
 
 PINNED_HOST = "pinned_host"
 # A device's own memory; None in versions without memory kinds.

@@ -26,36 +26,15 @@ import msgspec
 
 from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.runs import Measurement, Tracing, WorkerEnding
+from pyxfer._frameworks import messages
 from pyxfer._frameworks.base import Framework, Make, Route, Transfer
 from pyxfer._frameworks.bench import Bench
 from pyxfer._frameworks.context import RouteContext
-from pyxfer._frameworks.messages import (
-    Awake,
-    Begin,
-    Doing,
-    Failed,
-    Finished,
-    FromWorker,
-    Hello,
-    Mark,
-    Marker,
-    OwnRoute,
-    Ready,
-    Reference,
-    Refused,
-    Rows,
-    Stop,
-    Task,
-    Tracer,
-    pack,
-    unpack_order,
-    unpack_report,
-)
 from pyxfer._frameworks.registry import adopt_route, load_framework, resolve_reference
 from pyxfer._frameworks.subjects import describe_error
 from pyxfer._machine.devices import find_device
 from pyxfer._measure.sampler import OnProgress
-from pyxfer._python import ending_of, python_command
+from pyxfer._python import ending_of, kill_group, last_lines, python_command
 from pyxfer._trace.traced_trials import NOT_REACHED
 from pyxfer.errors import PyxferError, RefusedError
 from pyxfer.native import HOST, choose, is_host_name
@@ -83,12 +62,12 @@ class Outcome:
 
     ended: WorkerEnding = "crashed"
     reason: str | None = None
-    hello: Hello | None = None
-    awake: Awake | None = None
+    hello: messages.Hello | None = None
+    awake: messages.Awake | None = None
     measurements: tuple[Measurement, ...] = ()
     remarks: tuple[Remark, ...] = ()
     log: tuple[str, ...] = ()
-    guilty: Mark | None = None
+    guilty: messages.Mark | None = None
     how: str | None = None
     """The reason without the step that was under way."""
     duration_s: float = 0.0
@@ -99,7 +78,7 @@ class Outcome:
 class Supervisor:
     """Starts a worker, receives its messages, and ends it. `_step_s`: how long it may be silent once it has started."""
 
-    _task: Task
+    _task: messages.Task
     _environment: Mapping[str, str]
     _step_s: float
     _on_progress: OnProgress
@@ -115,7 +94,7 @@ class Supervisor:
         """Start the process, which imports its framework, prepares its routes and waits for `run`."""
         self._since_s = time.monotonic()
         self._log = self._owned.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-        self._marker = self._owned.enter_context(contextlib.closing(Marker()))
+        self._marker = self._owned.enter_context(contextlib.closing(messages.Marker()))
         self._ours, theirs = Pipe()
         self._owned.enter_context(self._ours)
         handles = theirs.fileno(), self._marker.handle
@@ -131,7 +110,7 @@ class Supervisor:
             )
         self._is_started = True
         with contextlib.suppress(OSError):  # it has ended, which the first message shows
-            self._ours.send_bytes(pack(self._task))
+            self._ours.send_bytes(messages.pack(self._task))
 
     def wait(self) -> None:
         """Wait until it is prepared, or has ended."""
@@ -145,7 +124,7 @@ class Supervisor:
         self._since_s = self._since_s or time.monotonic()
         if not self._done:
             with contextlib.suppress(OSError):
-                self._ours.send_bytes(pack(Begin()))
+                self._ours.send_bytes(messages.pack(messages.Begin()))
             try:
                 self._talk(lambda: False)
             except KeyboardInterrupt:
@@ -168,7 +147,7 @@ class Supervisor:
         if self._is_started and not self._log.closed:
             self._outcome.guilty = self._marker.read()
             self._ours.close()
-            kill(self._process)
+            kill_group(self._process)
             self._outcome.log = tail_of(self._log.fileno())
         self._owned.close()
 
@@ -188,7 +167,7 @@ class Supervisor:
         ours, process, last_s = self._ours, self._process, time.monotonic()
         while not self._done and not is_enough():
             if ours.poll(_SLICE_S):
-                self._take(unpack_report(ours.recv_bytes()))
+                self._take(messages.unpack_report(ours.recv_bytes()))
                 last_s = time.monotonic()
             elif process.poll() is not None and not ours.poll():
                 self._note_exit()  # a process that it has forked may hold the pipe open
@@ -201,40 +180,35 @@ class Supervisor:
     def _patience_s(self) -> float:
         return self._step_s if self._outcome.hello else max(MIN_START_S, START_FACTOR * self._step_s)
 
-    def _take(self, message: FromWorker) -> None:
+    def _take(self, message: messages.FromWorker) -> None:
         outcome = self._outcome
-        if isinstance(message, Hello):
+        if isinstance(message, messages.Hello):
             outcome.hello = message
-        elif isinstance(message, Awake):
+        elif isinstance(message, messages.Awake):
             outcome.awake = message
-        elif isinstance(message, Ready):
+        elif isinstance(message, messages.Ready):
             self._is_ready = True
-        elif isinstance(message, Tracer):
+        elif isinstance(message, messages.Tracer):
             outcome.tracing = message.tracing
-        elif isinstance(message, Rows):
+        elif isinstance(message, messages.Rows):
             outcome.measurements = message.measurements
             self._on_rows(outcome)
-        elif isinstance(message, Doing):
+        elif isinstance(message, messages.Doing):
             self._on_progress(message.now)
+        elif isinstance(message, messages.Finished):
+            self._done, outcome.ended, outcome.remarks = True, "complete", message.remarks
         else:
-            self._end(message)
-
-    def _end(self, message: Refused | Failed | Finished) -> None:
-        self._done = True
-        if isinstance(message, Finished):
-            self._outcome.ended, self._outcome.remarks = "complete", message.remarks
-        else:
-            self._note("unavailable" if isinstance(message, Refused) else "failed", message.reason)
+            self._note("unavailable" if isinstance(message, messages.Refused) else "failed", message.reason)
 
     def _stop(self) -> None:
         """Order it to stop and take its last messages, without waiting for a long call."""
         ours, process, until = self._ours, self._process, time.monotonic() + STOP_PATIENCE_S
         self._done = False
         try:
-            ours.send_bytes(pack(Stop()))
+            ours.send_bytes(messages.pack(messages.Stop()))
             while not self._done and process.poll() is None and (left := until - time.monotonic()) > 0:
                 if ours.poll(left):
-                    self._take(unpack_report(ours.recv_bytes()))
+                    self._take(messages.unpack_report(ours.recv_bytes()))
         except (OSError, EOFError, msgspec.MsgspecError):
             pass
         self._note("interrupted", "the run was interrupted")
@@ -243,7 +217,8 @@ class Supervisor:
         """Note how the process ended; the pipe closed before the last message."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_PATIENCE_S)
-        self._note("crashed", describe_exit(self._process.returncode))
+        code = self._process.returncode
+        self._note("crashed", "its pipe closed, but it did not end" if code is None else f"it {ending_of(code)}")
 
     def _note(self, ended: WorkerEnding, reason: str) -> None:
         self._outcome.ended, self._outcome.reason = ended, reason
@@ -262,20 +237,7 @@ class Supervisor:
             outcome.reason += ", while it started"
 
 
-def describe_exit(code: int | None) -> str:
-    if code is None:
-        return "its pipe closed, but it did not end"
-    return f"it {ending_of(code)}"
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 LOG_LINES = 12
-LOG_BYTES = 64 * 1024
 CRASH_LINES = 5
 # The beginning of Python's own report of a crash (faulthandler), and of the part on the thread that crashed.
 _CRASH = "Fatal Python error"
@@ -286,9 +248,7 @@ _NOISE = re.compile(r"\s*@\s+0x|Extension modules: ")
 
 def tail_of(log: int) -> tuple[str, ...]:
     """The last lines of the log. Of Python's own report of a crash, which comes last, only the beginning is kept."""
-    size = os.fstat(log).st_size
-    text = os.pread(log, LOG_BYTES, max(0, size - LOG_BYTES)).decode(errors="replace")
-    lines = [line.rstrip() for line in text.splitlines() if line.strip() and not _NOISE.match(line)]
+    lines = [line for line in last_lines(log) if not _NOISE.match(line)]
     crash = next((number for number, line in enumerate(lines) if line.startswith(_CRASH)), len(lines))
     thread = next((number for number, line in enumerate(lines) if line.startswith(_CRASHED_THREAD)), crash)
     return (*lines[:crash][-LOG_LINES:], *lines[crash : crash + 1], *lines[thread + 1 : thread + CRASH_LINES])
@@ -308,11 +268,11 @@ def main(connection_handle: int, marker_handle: int) -> None:
         # The kernel kills this process with its parent: no thread here runs while a framework holds the GIL.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     connection: Connection[bytes, bytes] = Connection(connection_handle)
-    task = unpack_order(connection.recv_bytes())
+    task = messages.unpack_order(connection.recv_bytes())
     orders = Orders(connection)
     orders.start()
-    if isinstance(task, Task):
-        serve(task, _sender(connection), Marker(marker_handle), orders)
+    if isinstance(task, messages.Task):
+        serve(task, _sender(connection), messages.Marker(marker_handle), orders)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -330,8 +290,8 @@ class Orders(threading.Thread):
 
     def run(self) -> None:
         try:
-            while not isinstance(order := unpack_order(self._connection.recv_bytes()), Stop):
-                if isinstance(order, Begin):
+            while not isinstance(order := messages.unpack_order(self._connection.recv_bytes()), messages.Stop):
+                if isinstance(order, messages.Begin):
                     self.begun.set()
         except (EOFError, OSError):
             os._exit(ORPHANED)
@@ -339,7 +299,9 @@ class Orders(threading.Thread):
         self.begun.set()
 
 
-def serve(task: Task, send: Callable[[FromWorker], None], marker: Marker, orders: Orders) -> None:
+def serve(
+    task: messages.Task, send: Callable[[messages.FromWorker], None], marker: messages.Marker, orders: Orders
+) -> None:
     """Start the framework and measure. The last message says how it ended."""
     try:
         framework, routes = _load_routes(task)
@@ -352,36 +314,35 @@ def serve(task: Task, send: Callable[[FromWorker], None], marker: Marker, orders
         if choice.runtime == HOST:
             lack = choice.reason or "the device is host memory, without a link"
         cuda = started.cuda if lack is None else Fact(reason=lack)
-        send(Hello(started.version, cuda, dict(started.settings), start_s))
+        send(messages.Hello(started.version, cuda, dict(started.settings), start_s))
         bench = Bench(task, routes, choice, device, lack)
         orders.stop = bench.cancel
         bench.run(send, marker, orders.begun.wait)
-        send(Finished(tuple(bench.remarks)))
+        send(messages.Finished(tuple(bench.remarks)))
     except RefusedError as error:
-        send(Refused(str(error)))
+        send(messages.Refused(str(error)))
     except PyxferError as error:
-        send(Failed(str(error)))
+        send(messages.Failed(str(error)))
     except Exception as error:  # noqa: BLE001 - the run gets the message, and the log the traceback
         traceback.print_exc()
-        send(Failed(describe_error(error)))
+        send(messages.Failed(describe_error(error)))
 
 
-def _load_routes(task: Task) -> tuple[Framework, Sequence[Route]]:
+def _load_routes(task: messages.Task) -> tuple[Framework, Sequence[Route]]:
     # All are imported before any is adopted, because a script may register its routes when it is imported.
-    for route in [_own_route(own) for own in task.own]:
+    made = [
+        Route(**own.fields, copy=_import_make(own.copy), image_batch=_import_make(own.image_batch)) for own in task.own
+    ]
+    for route in made:
         adopt_route(route, task.framework)
     framework = load_framework(task.framework)
-    chosen = [route for route in framework.routes if route.name in task.routes]
-    return framework, chosen
+    return framework, [route for route in framework.routes if route.name in task.routes]
 
 
-def _own_route(own: OwnRoute) -> Route:
-    copy, image_batch = (None if each is None else _import_make(each) for each in (own.copy, own.image_batch))
-    return Route(**own.fields, copy=copy, image_batch=image_batch)
-
-
-def _import_make(reference: Reference) -> Make:
+def _import_make(reference: messages.Reference | None) -> Make | None:
     """The function that sets a route up. If it cannot be imported, a function that raises the reason."""
+    if reference is None:
+        return None
     try:
         return resolve_reference(reference)
     except BaseException as error:  # noqa: BLE001 - a script may do anything when it is imported
@@ -394,19 +355,19 @@ def _import_make(reference: Reference) -> Make:
         return refuse
 
 
-def _sender(connection: Connection[bytes, bytes]) -> Callable[[FromWorker], None]:
+def _sender(connection: Connection[bytes, bytes]) -> Callable[[messages.FromWorker], None]:
     last, phase = 0.0, ""
 
-    def send(message: FromWorker) -> None:
+    def send(message: messages.FromWorker) -> None:
         nonlocal last, phase
         now = time.monotonic()
-        if isinstance(message, Doing):
+        if isinstance(message, messages.Doing):
             if message.now.phase == phase and phase in ("measuring", "tracing") and now - last < LIFE_EVERY_S:
                 return
             phase = message.now.phase
         last = now
         try:
-            connection.send_bytes(pack(message))
+            connection.send_bytes(messages.pack(message))
         except OSError:  # the run has ended, so the results have no reader
             os._exit(ORPHANED)
 

@@ -103,19 +103,11 @@ def _framework_status(framework: Framework, choice: Choice) -> FrameworkStatus:
 
 def _line(framework: Framework, route: Route, absent: str, no_gpu: str) -> RouteStatus:
     reason = absent or ("" if route.direction == "ingest" else no_gpu)
-    return RouteStatus(
-        name=route.name,
-        framework=framework.name,
-        direction=(route.direction,),
-        memory=route.memory,
-        mode="framework",
-        host_copies=route.host_copies,
-        returns=route.returns,
-        call=route.call,
-        usual=route.usual,
-        available=not reason,
-        reason=reason,
-    )
+    same: dict[str, Any] = {
+        name: getattr(route, name) for name in ("name", "memory", "host_copies", "returns", "call", "usual")
+    }
+    same |= {"framework": framework.name, "mode": "framework", "available": not reason, "reason": reason}
+    return RouteStatus(direction=(route.direction,), **same)
 
 
 def _without_cuda(framework: Framework, version: str) -> str:

@@ -14,34 +14,13 @@ from pyxfer._ceiling.plans import DEFAULT_PRECISION, Limits, limits_of
 from pyxfer._ceiling.rows import NO_TRIAL, Assembler, Item
 from pyxfer._ceiling.session import checked_choice
 from pyxfer._ceiling.stages import circumstances
+from pyxfer._document import runs
 from pyxfer._document.machines import NOT_STAGED, Device, Environment, Fact, Placement, Runtime, unknown
-from pyxfer._document.runs import (
-    UNTRACED,
-    Direction,
-    Measurement,
-    OneWay,
-    OneWayDirections,
-    Parameters,
-    Run,
-    Tracing,
-    Worker,
-    Workload,
-)
-from pyxfer._document.runs import Ending as RunEnding
+from pyxfer._frameworks import registry
 from pyxfer._frameworks.base import IMAGE_BYTES, Framework, Route
 from pyxfer._frameworks.bench import route_head
 from pyxfer._frameworks.messages import OwnRoute, Task
 from pyxfer._frameworks.process import IN_WORKER, STEP_PATIENCE_S, Outcome, Supervisor
-from pyxfer._frameworks.registry import (
-    FRAMEWORKS,
-    all_names,
-    check_patterns,
-    find_reference,
-    load_framework,
-    published_for,
-    registered_routes,
-)
-from pyxfer._frameworks.registry import select_routes as select
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.host import available_host_bytes
@@ -64,8 +43,8 @@ CPUS_OF_A_FRAMEWORK = 3
 HOST_BYTES_OF_A_FRAMEWORK = 3 << 30
 DEVICE_BYTES_OF_A_FRAMEWORK = 1 << 30
 COPIES_OF_THE_LARGEST = 16
-WORKLOADS: tuple[Workload, ...] = ("copy", "image-batch")
-DIRECTIONS: tuple[OneWay, ...] = ("h2d", "d2h")
+WORKLOADS: tuple[runs.Workload, ...] = ("copy", "image-batch")
+DIRECTIONS: tuple[runs.OneWay, ...] = ("h2d", "d2h")
 MAX_BATCH = 1 << 20
 
 
@@ -76,15 +55,15 @@ class Request:
     device: str
     names: tuple[str, ...]
     patterns: tuple[str, ...]
-    workload: Workload
-    directions: tuple[Direction, ...]
+    workload: runs.Workload
+    directions: tuple[runs.Direction, ...]
     sizes: tuple[int, ...]
     limits: Limits
     all_settings: bool = False
 
-    def parameters(self) -> Parameters:
+    def parameters(self) -> runs.Parameters:
         batches = tuple(size // IMAGE_BYTES for size in self.sizes) if self.workload == "image-batch" else ()
-        return Parameters(
+        return runs.Parameters(
             device=self.device,
             directions=self.directions,
             memories=("pageable", "pinned"),
@@ -108,7 +87,7 @@ class Request:
             for route in framework.routes
             if route.direction in self.directions and route.make(self.workload) is not None
         ]
-        return select(fitting, self.patterns)
+        return registry.select_routes(fitting, self.patterns)
 
     def tasks(self, framework: Framework) -> tuple[Task, ...]:
         """A worker for each setting of the requested routes.
@@ -126,7 +105,7 @@ class Request:
                 framework=framework.name,
                 setting=setting,
                 routes=tuple(route.name for route in routes if route.setting == setting),
-                own=tuple(_own(route) for route in registered_routes(framework.name)),
+                own=tuple(_own(route) for route in registry.registered_routes(framework.name)),
                 device=self.device,
                 workload=self.workload,
                 sizes=self.sizes,
@@ -142,7 +121,6 @@ def make_request(
     device: int | str,
     runtime: Runtime,
     limits: Limits,
-    *,
     routes: Sequence[str] | str,
     workload: str,
     sizes: str | int | Sequence[str | int] | None,
@@ -168,8 +146,8 @@ def make_request(
         limits=limits,
         all_settings=all_settings,
     )
-    check_patterns(request.patterns, request.names)
-    if not any(request.routes(load_framework(name)) for name in request.names):
+    registry.check_patterns(request.patterns, request.names)
+    if not any(request.routes(registry.load_framework(name)) for name in request.names):
         why = ", the only ones that can be timed without a usable GPU" if runtime == "host" else ""
         raise UsageError(
             f"None of the requested routes supports the workload {chosen_workload} in the directions "
@@ -181,18 +159,18 @@ def make_request(
 def _names(names: Sequence[str] | str | None) -> tuple[str, ...]:
     """The named frameworks, or all. The owner's short name is also accepted, and the project's own, such as PyTorch."""
     if not names:
-        return all_names()
-    known = [load_framework(name) for name in FRAMEWORKS]
+        return registry.all_names()
+    known = [registry.load_framework(name) for name in registry.FRAMEWORKS]
     short = {word: each.name for each in known for word in (each.owner, each.title.lower(), each.name)}
     found = tuple(dict.fromkeys(short.get(name.lower(), name) for name in items_of(names, "names")))
     for name in found:
-        load_framework(name)
+        registry.load_framework(name)
     return found
 
 
 def _directions(
-    directions: Sequence[str] | str | None, workload: Workload, runtime: Runtime, *, ingest: bool
-) -> tuple[Direction, ...]:
+    directions: Sequence[str] | str | None, workload: runs.Workload, runtime: Runtime, *, ingest: bool
+) -> tuple[runs.Direction, ...]:
     """The given directions; by default those over the link, or `ingest` without a GPU."""
     if directions is not None:
         given = words_of(directions, DIRECTIONS, "direction") if directions else ()
@@ -204,12 +182,14 @@ def _directions(
         )
     if runtime == "host":
         return ("ingest",)
-    over_the_link: tuple[Direction, ...] = ("h2d",) if workload == "image-batch" else DIRECTIONS
+    over_the_link: tuple[runs.Direction, ...] = ("h2d",) if workload == "image-batch" else DIRECTIONS
     return (*over_the_link, *(("ingest",) if ingest else ()))
 
 
 def _sizes(
-    workload: Workload, sizes: str | int | Sequence[str | int] | None, batches: str | int | Sequence[str | int] | None
+    workload: runs.Workload,
+    sizes: str | int | Sequence[str | int] | None,
+    batches: str | int | Sequence[str | int] | None,
 ) -> tuple[int, ...]:
     if workload == "copy":
         if batches is not None:
@@ -225,7 +205,7 @@ def _sizes(
 
 def _own(route: Route) -> OwnRoute:
     plain = {f.name: getattr(route, f.name) for f in fields(route) if f.name not in ("copy", "image_batch")}
-    return OwnRoute(plain, *(make and find_reference(make) for make in (route.copy, route.image_batch)))
+    return OwnRoute(plain, *(make and registry.find_reference(make) for make in (route.copy, route.image_batch)))
 
 
 # After a crash a worker is started again without the route that crashed it, up to this many starts.
@@ -240,10 +220,10 @@ def frameworks(
     names: Sequence[str] | str | None = None,
     *,
     route: Sequence[str] | str = (),
-    workload: Workload = "copy",
+    workload: runs.Workload = "copy",
     size: str | int | Sequence[str | int] | None = None,
     batch: str | int | Sequence[str | int] | None = None,
-    direction: OneWayDirections | None = None,
+    direction: runs.OneWayDirections | None = None,
     ingest: bool = False,
     device: int | str = 0,
     precision: str | float = DEFAULT_PRECISION,
@@ -256,7 +236,7 @@ def frameworks(
     patience: str | float = STEP_PATIENCE_S,
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
-) -> Run:
+) -> runs.Run:
     """Time the routes of frameworks beside raw copies of the same sizes.
 
     `names`: torch, tensorflow, cupy and jax, or some of them; by default all, and your own routes. `route`: names or
@@ -276,25 +256,16 @@ def frameworks(
 
     """
     choice = checked_choice(device, require_gpu=require_gpu)
+    limits = limits_of(precision, budget, seed, trace=trace, complete=complete)
     request = make_request(
-        names,
-        device,
-        choice.runtime,
-        limits_of(precision, budget, seed, trace=trace, complete=complete),
-        routes=route,
-        workload=workload,
-        sizes=size,
-        batches=batch,
-        directions=direction,
-        ingest=ingest,
-        all_settings=all_settings,
+        names, device, choice.runtime, limits, route, workload, size, batch, direction, ingest, all_settings
     )
     return run_workers(choice, request, patience, on_progress, save_to)
 
 
 def run_workers(
     choice: Choice, request: Request, patience: str | float, on_progress: OnProgress | None, save_to: SaveTo | None
-) -> Run:
+) -> runs.Run:
     """Measure a checked request."""
     device: int | str = request.device
     patience_s = seconds_of(patience, "patience")
@@ -314,7 +285,7 @@ class _Turn:
     task: Task
     done: float
     part: float
-    rows: list[Measurement] = field(default_factory=list)
+    rows: list[runs.Measurement] = field(default_factory=list)
 
     @property
     def title(self) -> str:
@@ -340,13 +311,13 @@ class Session:
         self._after: Environment | None = None
         self._placement = Placement(device_node(device), unknown(_NOT_READ), unknown(_NOT_READ), unknown(_NOT_READ))
         self._presence = Presence(device.uuid.value or device.name)
-        self._measurements: list[Measurement] = []
-        self._workers: list[Worker] = []
-        self._ended: RunEnding = "complete"
+        self._measurements: list[runs.Measurement] = []
+        self._workers: list[runs.Worker] = []
+        self._ended: runs.Ending = "complete"
 
-    def run(self) -> Run:
+    def run(self) -> runs.Run:
         """Start all workers at once, then let one after the other measure: two would share the link and the memory."""
-        loaded = [load_framework(name) for name in self._request.names]
+        loaded = [registry.load_framework(name) for name in self._request.names]
         tasks = [(framework, task) for framework in loaded for task in self._request.tasks(framework)]
         turns = [_Turn(*each, number / len(tasks), 1 / len(tasks)) for number, each in enumerate(tasks)]
         try:
@@ -418,7 +389,7 @@ class Session:
         self._measurements += [*self._final_rows(turn, outcome), *turn.rows]
         self._save_to(self._document("interrupted"))
 
-    def _final_rows(self, turn: _Turn, outcome: Outcome) -> list[Measurement]:
+    def _final_rows(self, turn: _Turn, outcome: Outcome) -> list[runs.Measurement]:
         """The rows of the last worker; rows that it did not measure have the reason why it ended."""
         missing = self._missing(turn, turn.task.routes, outcome)
         sent = {(row.route, row.nbytes): row for row in outcome.measurements}
@@ -430,7 +401,7 @@ class Session:
         routes = [empty if row.rate.reason == NO_TRIAL else _with_fatal_trace(row, outcome) for row, empty in pairs]
         return [*(_without_trial(row, _why_missing(outcome)) for row in raw), *routes]
 
-    def _rows_of(self, route: str, turn: _Turn, outcome: Outcome) -> list[Measurement]:
+    def _rows_of(self, route: str, turn: _Turn, outcome: Outcome) -> list[runs.Measurement]:
         """The rows of a route that ended its worker: its results at other sizes, and the reason in the others."""
         at = outcome.guilty.nbytes if outcome.guilty else None
         found = [row for row in outcome.measurements if row.route == route and row.gbps and row.nbytes != at]
@@ -453,18 +424,18 @@ class Session:
         if outcome.awake is not None:
             self._link, self._placement = outcome.awake.link, outcome.awake.placement
 
-    def _missing(self, turn: _Turn, names: Sequence[str], outcome: Outcome) -> list[Measurement]:
+    def _missing(self, turn: _Turn, names: Sequence[str], outcome: Outcome) -> list[runs.Measurement]:
         """A row with the reason why its worker ended, for each of these routes and each size."""
         why, task = _why_missing(outcome), turn.task
         routes = [route for route in turn.framework.routes if route.name in names]
         items = [Item(route_head(route, task), nbytes, why) for nbytes in task.sizes for route in routes]
         return list(Assembler(self._link, task.limits.precision, task.limits.budget_s).measurements(items, {}))
 
-    def _document(self, ended: RunEnding, under_way: Sequence[Measurement] = ()) -> Run:
+    def _document(self, ended: runs.Ending, under_way: Sequence[runs.Measurement] = ()) -> runs.Run:
         measurements = (*self._measurements, *under_way)
         staged = any(row.route_info is not None and row.route_info.staged and row.summary for row in measurements)
         request = self._request
-        return Run(
+        return runs.Run(
             kind="explain" if request.limits.explained else "frameworks",
             ended=ended,
             runtime=self._choice.runtime,
@@ -479,13 +450,13 @@ class Session:
             measurements=measurements,
             remarks=tuple(circumstances(self._presence.other_processes, self._before, self._after)),
             workers=tuple(self._workers),
-            published=published_for(request.workload, request.names),
+            published=registry.published_for(request.workload, request.names),
             tracing=_tracing(self._workers),
             ring=unknown(_OWN_RINGS if staged else NOT_STAGED),
         )
 
 
-def _without_ceiling(row: Measurement) -> Measurement:
+def _without_ceiling(row: runs.Measurement) -> runs.Measurement:
     """A row of a worker whose raw copies are measured again by the next one: in other rounds than the row's."""
     share = "its ceiling was measured by a worker that ended early"
     return row if row.ceiling_share.value is None else msgspec.structs.replace(row, ceiling_share=unknown(share))
@@ -495,20 +466,20 @@ def _why_missing(outcome: Outcome) -> str:
     return outcome.reason or {"interrupted": "the run was interrupted before it"}.get(outcome.ended, outcome.ended)
 
 
-def _without_trial(row: Measurement, why: str) -> Measurement:
+def _without_trial(row: runs.Measurement, why: str) -> runs.Measurement:
     """The raw row; if it has no trial, with the reason why its worker ended."""
     if row.rate.reason != NO_TRIAL:
         return row
     return msgspec.structs.replace(row, rate=unknown(why), peak_share=unknown(why), ceiling_share=unknown(why))
 
 
-def _with_fatal_trace(row: Measurement, outcome: Outcome) -> Measurement:
+def _with_fatal_trace(row: runs.Measurement, outcome: Outcome) -> runs.Measurement:
     """The row; if its traced trial ended the worker, with that as the reason for the missing breakdown."""
     mark = outcome.guilty
     if mark is None or not _was_traced(outcome) or (row.route, row.nbytes) != (mark.route, mark.nbytes):
         return row
     why = f"its worker ended while it was traced: {outcome.how or outcome.ended}"
-    dma = unknown(why) if row.dma.reason == UNTRACED else row.dma
+    dma = unknown(why) if row.dma.reason == runs.UNTRACED else row.dma
     return msgspec.structs.replace(row, dma=dma, breakdown=unknown(why))
 
 
@@ -517,15 +488,15 @@ def _was_traced(outcome: Outcome) -> bool:
     return outcome.guilty is not None and outcome.guilty.phase == "traced"
 
 
-def _tracing(workers: Sequence[Worker]) -> Fact[Tracing]:
+def _tracing(workers: Sequence[runs.Worker]) -> Fact[runs.Tracing]:
     found = [worker.tracing for worker in workers]
     return next((each for each in found if each.value is not None), found[0] if found else unknown(_NOT_READ))
 
 
-def _worker(turn: _Turn, outcome: Outcome) -> Worker:
+def _worker(turn: _Turn, outcome: Outcome) -> runs.Worker:
     task, hello = turn.task, outcome.hello
     why = outcome.reason or "it was ended before it had started"
-    return Worker(
+    return runs.Worker(
         name=task.worker,
         framework=task.framework,
         setting=task.setting,

@@ -8,19 +8,15 @@ import functools
 import os
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._frameworks import base
+from pyxfer._frameworks.context import RouteContext
 from pyxfer.errors import INSTALL, MeasurementError, RefusedError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer._frameworks.context import RouteContext
-
 
 CPU = "/device:CPU:0"
 # Only the measured GPU is visible, so it is the first.
@@ -419,8 +415,6 @@ class IngestDlpack(Ingest):
         self.result = self.tf.experimental.dlpack.from_dlpack(self.source.__dlpack__())
 
 
-# With this option TensorFlow page-locks all host memory of its
-COMPATIBLE = "force-gpu-compatible"
 # Variables that affect memory: TensorFlow's pools, and the malloc of its CPU tensors and of NumPy.
 VARIABLES = (
     *("CUDA_VISIBLE_DEVICES", "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_"),
@@ -459,14 +453,6 @@ ROUTES = (
         DataPrefetch,
         host_copies=1,
     ),
-    base.onto_gpu(
-        "tf.data-prefetch-compatible",
-        "GPUOptions(force_gpu_compatible=True); ds.apply(prefetch_to_device('/GPU:0'))",
-        DataPrefetch,
-        host_copies=1,
-        dma="pinned",
-        setting=COMPATIBLE,
-    ),
     base.ring_upload("tf.upload", 'pyxfer.upload(x, to="tensorflow")', *base.both(Images, UploadThroughRing)),
     base.ring_upload("tf.prefetch", 'pyxfer.prefetch(batches, to="tensorflow")', Prefetch),
     base.off_gpu("tf.numpy", "t.numpy()", Numpy, host_copies=1, usual=True),
@@ -479,13 +465,9 @@ ROUTES = (
 )
 
 
-def start(device: int | None, setting: str) -> base.Started:
+def start(device: int | None, _setting: str) -> base.Started:
     """Import TensorFlow and let it see only this GPU, or none."""
-    if setting not in {"", COMPATIBLE}:
-        raise RefusedError(f"unknown setting {setting!r}; TensorFlow has only {COMPATIBLE}")
     tf = import_tensorflow()
-    if setting:
-        _force_gpu_compatible(tf)
     # Otherwise every size logs a warning about tracing the function again.
     tf.get_logger().setLevel("ERROR")
     tf.config.set_soft_device_placement(False)
@@ -493,35 +475,11 @@ def start(device: int | None, setting: str) -> base.Started:
         cuda = _choose_gpu(tf, device)
     except RuntimeError as error:
         raise RefusedError(f"TensorFlow was used in this process before its GPU could be chosen: {error}") from error
-    return base.Started(tf.__version__, cuda, _settings(setting))
-
-
-def _force_gpu_compatible(tf: Any) -> None:
-    """Set the option in the session's configuration, which works only before the first operation."""
-    try:
-        from tensorflow.python.eager import context
-
-        eager = context.context()
-        if eager._context_handle is not None:
-            raise RefusedError(f"{COMPATIBLE} comes too late: this process has already used TensorFlow")
-        options = tf.compat.v1.GPUOptions(force_gpu_compatible=True, allow_growth=True)
-        eager._config = tf.compat.v1.ConfigProto(gpu_options=options)
-        active = eager.config.gpu_options.force_gpu_compatible
-    except (ImportError, AttributeError, ValueError) as error:
-        raise RefusedError(f"{COMPATIBLE} is not available in TensorFlow {tf.__version__}: {error}") from error
-    if not active:
-        raise RefusedError(f"TensorFlow {tf.__version__} does not keep the option of {COMPATIBLE}")
-
-
-def _settings(setting: str) -> dict[str, str]:
     # The variable overrides the call in `_choose_gpu`.
     whole = os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH", "").lower() == "false"
-    return {
-        "GPU memory": "taken whole at the start" if whole else "grows with use",
-        "soft placement": "off",
-        COMPATIBLE: "on" if setting else "off",
-        **{name: os.environ[name] for name in VARIABLES if name in os.environ},
-    }
+    memory = {"GPU memory": "taken whole at the start" if whole else "grows with use", "soft placement": "off"}
+    set_here = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    return base.Started(tf.__version__, cuda, {**memory, **set_here})
 
 
 def _choose_gpu(tf: Any, device: int | None) -> Fact[str]:

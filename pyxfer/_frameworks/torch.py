@@ -5,20 +5,16 @@ from __future__ import annotations
 import itertools
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._frameworks import base
+from pyxfer._frameworks.context import RouteContext
+from pyxfer._measure.bracket import StreamLike
 from pyxfer.errors import RefusedError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer._frameworks.context import RouteContext
-    from pyxfer._measure.bracket import StreamLike
-
 
 # Four channels, so that every power of two from 4 KiB on is a whole number of pictures.
 PICTURE = (4, 32, 32)

@@ -72,7 +72,7 @@ def _as_planned(run: links.Links) -> links.Links:
 
 def _planned_traffic(row: links.Traffic, plan: TrafficPlan) -> links.Traffic:
     flows = tuple(replace(flow, **msgspec.structs.asdict(own)) for flow, own in zip(row.flows, plan.flows, strict=True))
-    return replace(row, **{**vars(plan), "flows": flows})
+    return replace(row, **{**msgspec.structs.asdict(plan), "flows": flows})
 
 
 def _planned_latency(places: int, row: links.Latency, plan: LatencyPlan) -> links.Latency:

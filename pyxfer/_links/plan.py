@@ -30,16 +30,7 @@ DEFAULT_PRECISION = 0.005
 MOST_FLOWS = 120
 
 
-@dataclass(frozen=True)
-class TrafficPlan:
-    group: links.LinkGroup
-    case: str
-    engine: links.CopyEngine
-    nbytes: int
-    flows: tuple[FlowPlan, ...]
-    peer_access: bool | None = None
-    node: int | None = None
-
+class TrafficPlan(links.TrafficPlan, frozen=True):
     @property
     def name(self) -> str:
         return cell_of_total(self).text

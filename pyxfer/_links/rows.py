@@ -54,12 +54,11 @@ class Assembler:
             for flow, verified in zip(plan.flows, subject.verified, strict=True)
         )
         return links.Traffic(
-            **{**vars(plan), "flows": tuple(flows)},
+            **{**msgspec.structs.asdict(plan), "flows": tuple(flows)},
             total=unknown(reason),
             sum_alone_gbps=unknown(NO_ALONE),
             slowest_gbps=unknown(reason),
             pages_by_node=subject.pages,
-            counted=tuple(subject.counted),
             trials=tuple(subject.trials),
             remarks=tuple(self._remarks(subject.trials, len(plan.flows), failure)),
         )
@@ -88,19 +87,16 @@ class Assembler:
         no_spread: Fact[links.Chased] = unknown("the multiprocessors were not measured one by one")
         return with_latencies(
             links.Latency(
-                device=plan.device,
-                target=plan.target,
+                **{name: getattr(plan, name) for name in ("device", "target", "load", "node")},
                 footprint_bytes=subject.footprint,
                 places=subject.places,
                 hops=subject.hops,
-                load=plan.load,
                 p50=unknown(missing),
                 p99=unknown("too few launches in a trial for a p99" if valid else missing),
                 load_gbps=unknown("nothing was copied beside it"),
                 fastest=no_spread,
                 slowest=no_spread,
                 multiprocessor_ns=tuple(subject.multiprocessors),
-                node=plan.node,
                 trials=tuple(subject.trials),
                 remarks=(*self._doubts([trial.p50_ns / 1e9 for trial in valid]), *subject.remarks),
             )
@@ -108,17 +104,12 @@ class Assembler:
 
     def small(self, subject: SmallSubject) -> links.SmallCopies:
         missing = subject.unavailable or self.failures.get(subject.key) or self.ended_early or NO_TRIAL
+        of_subject = ("device", "direction", "mode", "nbytes", "copies", "caller_copies", "verified")
         return with_small_rates(
             links.SmallCopies(
-                device=subject.device,
-                direction=subject.direction,
-                mode=subject.mode,
-                nbytes=subject.nbytes,
-                copies=subject.copies,
-                caller_copies=subject.caller_copies,
+                **{name: getattr(subject, name) for name in of_subject},
                 rate=unknown(missing),
                 caller_rate=unknown(missing),
-                verified=subject.verified,
                 seconds=tuple(subject.seconds),
                 caller_seconds=tuple(subject.caller_seconds),
             )

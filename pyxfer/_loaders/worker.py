@@ -28,10 +28,10 @@ from pyxfer._document.runs import WorkerEnding
 from pyxfer._files.formats import stored_arrays
 from pyxfer._files.stored import OpenFile
 from pyxfer._frameworks.messages import Reference
-from pyxfer._frameworks.process import IN_WORKER, PR_SET_PDEATHSIG, describe_exit, kill, tail_of
+from pyxfer._frameworks.process import IN_WORKER, PR_SET_PDEATHSIG, tail_of
 from pyxfer._frameworks.registry import load_framework, resolve_reference
 from pyxfer._frameworks.subjects import describe_error
-from pyxfer._python import python_command
+from pyxfer._python import ending_of, kill_group, python_command
 from pyxfer.errors import MeasurementError, PyxferError, RefusedError
 from pyxfer.native import choose
 from pyxfer.units import format_seconds
@@ -109,7 +109,7 @@ class LoaderProcess:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,  # Ctrl-C does not reach it, and its own children can be killed with it
             )
-        self._owned.callback(kill, self._process)
+        self._owned.callback(kill_group, self._process)
         self._send(task)
 
     def started(self) -> Started:
@@ -134,7 +134,7 @@ class LoaderProcess:
         """Kill it if it runs, and keep the end of its log."""
         if not self._log.closed:
             self._ours.close()
-            kill(self._process)
+            kill_group(self._process)
             self.log = tail_of(self._log.fileno())
         self._owned.close()
 
@@ -155,7 +155,9 @@ class LoaderProcess:
         except (EOFError, OSError):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
-            raise self._failed("crashed", describe_exit(self._process.returncode)) from None
+            code = self._process.returncode
+            why = "its pipe closed, but it did not end" if code is None else f"it {ending_of(code)}"
+            raise self._failed("crashed", why) from None
         except msgspec.MsgspecError as error:
             raise self._failed("failed", f"it sent an invalid message: {error}") from error
         if isinstance(reply, Failed):

@@ -84,11 +84,10 @@ def read_virtual_machine(root: Path = Path("/")) -> Fact[str]:
     if name is not None:
         return Fact(name)
     cpu = read_text(root / "proc/cpuinfo")
-    if cpu.value is None:
-        return Fact(reason=cpu.reason)
-    flags = re.search(r"^flags\s*:(.*)$", cpu.value, re.MULTILINE)
+    flags = re.search(r"^flags\s*:(.*)$", cpu.value or "", re.MULTILINE)
     if flags is None:
-        return Fact(reason="this processor does not say whether it is virtual, and the firmware names no hypervisor")
+        silent = "this processor does not say whether it is virtual, and the firmware names no hypervisor"
+        return Fact(reason=cpu.reason or silent)
     return Fact("a hypervisor that gives no name" if "hypervisor" in flags[1].split() else _NONE)
 
 
@@ -217,17 +216,14 @@ def _other_processes(nvml: Nvml, device: Device, root: Path) -> Fact[tuple[int, 
 
 def _cpu_model(root: Path) -> Fact[str]:
     text = read_text(root / "proc/cpuinfo")
-    if text.value is None:
-        return text
-    named = re.search(r"^(?:model name|cpu model|Model)\s*:\s*(.+)$", text.value, re.MULTILINE)
+    named = re.search(r"^(?:model name|cpu model|Model)\s*:\s*(.+)$", text.value or "", re.MULTILINE)
     if named is not None:
         return Fact(named[1].strip())
     # 64-bit Arm gives numbers only: 0x41 0xd4f is a Neoverse V2, the core of Grace.
-    codes = [re.search(rf"^CPU {key}\s*:\s*(\S+)$", text.value, re.MULTILINE) for key in ("implementer", "part")]
-    words = [f"{name} {code[1]}" for name, code in zip(("implementer", "part"), codes, strict=True) if code]
+    words = re.findall(r"^CPU (implementer|part)\s*:\s*(\S+)$", text.value or "", re.MULTILINE)
     if not words:
-        return Fact(reason=f"{root / 'proc/cpuinfo'} does not name the processor")
-    return Fact(f"{platform.machine()}, {', '.join(words)}")
+        return Fact(reason=text.reason or f"{root / 'proc/cpuinfo'} does not name the processor")
+    return Fact(f"{platform.machine()}, {', '.join(' '.join(each) for each in dict(words).items())}")
 
 
 def _governor(root: Path) -> Fact[str]:
@@ -239,22 +235,18 @@ def _governor(root: Path) -> Fact[str]:
 def _huge_pages(root: Path) -> Fact[str]:
     path = root / "sys/kernel/mm/transparent_hugepage/enabled"
     text = read_text(path)
-    if text.value is None:
-        return text
-    chosen = re.search(r"\[(\w+)\]", text.value)
-    return Fact(chosen[1]) if chosen else Fact(reason=f"{path} contains {text.value!r}, which marks no choice")
+    chosen = re.search(r"\[(\w+)\]", text.value or "")
+    unmarked = f"{path} contains {text.value!r}, which marks no choice"
+    return Fact(chosen[1]) if chosen else Fact(reason=text.reason or unmarked)
 
 
 def _iommu(device: Device, root: Path) -> Fact[str]:
-    words = (read_text(root / "proc/cmdline").value or "").split()
-    options = [word for word in words if re.match(r"(?:\w+_)?iommu(?:\.\w+)?=", word)]
+    options = re.findall(r"(?<!\S)(?:\w+_)?iommu(?:\.\w+)?=\S*", read_text(root / "proc/cmdline").value or "")
     return Fact("; ".join([_iommu_group(device, root), *options]))
 
 
 def _iommu_group(device: Device, root: Path) -> str:
-    if device.pci.value is not None:
-        group = device_path(device.pci.value, root) / "iommu_group"
-        if group.is_dir():
-            kind = read_text(group / "type").value or "of unknown type"
-            return f"group {group.resolve().name}, {kind}"
+    group = None if device.pci.value is None else device_path(device.pci.value, root) / "iommu_group"
+    if group is not None and group.is_dir():
+        return f"group {group.resolve().name}, {read_text(group / 'type').value or 'of unknown type'}"
     return "on, and none of its groups holds this device" if has_groups(root) else NO_GROUPS

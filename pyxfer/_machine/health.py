@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pyxfer._document.examinations import Counters, DeviceMemory, FarRates, Health, PortControl, PortErrors
 from pyxfer._document.machines import Device, Fact
@@ -21,14 +22,9 @@ _UNCORRECTED, _SINCE_LOADED = 1, 0
 
 
 def read_counters(nvml: Nvml, device: Device, root: Path = Path("/")) -> Counters:
-    return Counters(
-        replays=replays(nvml, device),
-        replay_rollovers=field(nvml, device, _ROLLOVERS),
-        correctable=field(nvml, device, _CORRECTABLE),
-        nonfatal=field(nvml, device, _NONFATAL),
-        fatal=field(nvml, device, _FATAL),
-        ports=read_port_errors(device, root),
-    )
+    numbers = {"replay_rollovers": _ROLLOVERS, "correctable": _CORRECTABLE, "nonfatal": _NONFATAL, "fatal": _FATAL}
+    counts: dict[str, Any] = {name: field(nvml, device, number) for name, number in numbers.items()}
+    return Counters(replays=replays(nvml, device), ports=read_port_errors(device, root), **counts)
 
 
 def replays(nvml: Nvml, device: Device) -> Fact[int]:
@@ -68,26 +64,20 @@ def _folders(device: Device, root: Path) -> list[Path]:
 
 def _total(path: Path) -> Fact[int]:
     # The last line is the sum of those above it.
-    text = read_text(path)
-    if text.value is None:
-        return Fact(reason=text.reason)
-    name, _, number = text.value.splitlines()[-1].rpartition(" ")
-    if not name.startswith("TOTAL_ERR") or not number.isdecimal():
-        return Fact(reason=f"{path} ends with {text.value.splitlines()[-1]!r}, which is not a total")
-    return Fact(int(number))
+    last = read_text(path).then(lambda text: text.splitlines()[-1])
+    name, _, number = (last.value or "").rpartition(" ")
+    if name.startswith("TOTAL_ERR") and number.isdecimal():
+        return Fact(int(number))
+    return Fact(reason=last.reason or f"{path} ends with {last.value!r}, which is not a total")
 
 
 def _read_port(folder: Path) -> PortControl:
-    config = read_config(folder)
-    if config.value is None:
-        return PortControl(folder.name, *(Fact(reason=config.reason) for _ in range(3)))
-    redirects = _redirects(config.value, folder.name)
-    offset = find_pci_express(config.value, folder.name)
-    if offset.value is None:
-        return PortControl(folder.name, Fact(reason=offset.reason), Fact(reason=offset.reason), redirects)
-    control = decode_device_control(config.value, offset.value, folder.name)
-    now = control.then(lambda read: read.max_payload_bytes)
-    return PortControl(folder.name, now, _payload_most(config.value, offset.value, folder.name), redirects)
+    config, name = read_config(folder), folder.name
+    offset = config.and_then(lambda read: find_pci_express(read, name))
+    control = offset.and_then(lambda at: decode_device_control(config.value or b"", at, name))
+    most = offset.and_then(lambda at: _payload_most(config.value or b"", at, name))
+    redirects = config.and_then(lambda read: _redirects(read, name))
+    return PortControl(name, control.then(lambda read: read.max_payload_bytes), most, redirects)
 
 
 def _payload_most(config: bytes, capability: int, name: str) -> Fact[int]:

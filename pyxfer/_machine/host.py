@@ -101,10 +101,8 @@ def available_host_bytes(root: Path = Path("/")) -> Fact[int]:
 def _meminfo_bytes(name: str, root: Path) -> Fact[int]:
     path = root / "proc/meminfo"
     text = read_text(path)
-    if text.value is None:
-        return Fact(reason=text.reason)
-    match = re.search(rf"^{name}:\s+(\d+) kB", text.value, re.MULTILINE)
-    return Fact(int(match[1]) * 1024) if match else Fact(reason=f"{path} has no line {name}")
+    match = re.search(rf"^{name}:\s+(\d+) kB", text.value or "", re.MULTILINE)
+    return Fact(int(match[1]) * 1024) if match else Fact(reason=text.reason or f"{path} has no line {name}")
 
 
 def _group_limits(root: Path) -> list[tuple[int, int]]:

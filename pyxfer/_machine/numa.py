@@ -25,10 +25,8 @@ _WHY_NO_PAGES = {
 
 
 def device_node(device: Device, *, root: Path = Path("/"), nvml: Nvml | None = None) -> Fact[int]:
-    if device.runtime == "host":
-        return Fact(reason=HOST_MEMORY)
-    if device.pci.value is None:
-        return Fact(reason=device.pci.reason)
+    if device.runtime == "host" or device.pci.value is None:
+        return Fact(reason=HOST_MEMORY if device.runtime == "host" else device.pci.reason)
     return first_known(read_node(device.pci.value, root), management.memory_node(nvml or management.shared(), device))
 
 
@@ -120,10 +118,8 @@ def verify_pages(engine: Engine, address: int, nbytes: int) -> Fact[dict[str, in
     try:
         pages = engine.page_nodes(address, nbytes)
     except OSError as error:
-        why = _WHY_NO_PAGES.get(
-            error.errno or 0, f"the kernel does not report the nodes of the pages: {error.strerror or error}"
-        )
-        return Fact(reason=why)
+        other = f"the kernel does not report the nodes of the pages: {error.strerror or error}"
+        return Fact(reason=_WHY_NO_PAGES.get(error.errno or 0, other))
     return Fact({_node_name(node): count for node, count in sorted(pages.items())})
 
 

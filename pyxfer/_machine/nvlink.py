@@ -1,32 +1,21 @@
-"""NVLink and NVLink-C2C: how many links a GPU has, what they carry on paper, and the bytes that NVML counts on them."""
+"""NVLink and NVLink-C2C: how many links a GPU has, and what they carry on paper."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from pyxfer._document.links import Counter
 from pyxfer._document.machines import Device, Fact
-from pyxfer._machine.nvml import Nvml, field, is_unsupported
+from pyxfer._machine.nvml import Nvml, field, is_unsupported, text_of
 from pyxfer._machine.pci import canonical_address
 
 # nvml.h: numbers of fields. Speeds are of one link in one direction.
 _SPEED_MBPS = 90
 _C2C_LINKS, _C2C_MBPS = 170, 172
-_PCIE_SENT, _PCIE_RECEIVED = 197, 198
-_NVLINK_SENT_KIB, _NVLINK_RECEIVED_KIB = 138, 139
-_NVLINK_5_SENT, _NVLINK_5_RECEIVED = 202, 204
-_ALL_LINKS = 0xFFFFFFFF
-_KIB = 1024
 _MAX_LINKS = 18
 _P2P_NVLINK, _P2P_FINE = 2, 0
 
 
 def active_links(nvml: Nvml, device: Device) -> Fact[tuple[int, ...]]:
     """The numbers of the NVLinks that are up; none for a GPU without NVLink."""
-    handle = nvml.handle(device)
-    if handle.value is None:
-        return Fact(reason=handle.reason)
-    states = [nvml.ask("nvmlDeviceGetNvLinkState", handle.value, link) for link in range(_MAX_LINKS)]
+    states = [nvml.ask_device(device, "nvmlDeviceGetNvLinkState", link) for link in range(_MAX_LINKS)]
     known = [link for link, state in enumerate(states) if state.value is not None]
     if not known:
         return Fact(()) if is_unsupported(states[0]) else Fact(reason=states[0].reason)
@@ -35,10 +24,8 @@ def active_links(nvml: Nvml, device: Device) -> Fact[tuple[int, ...]]:
 
 def link_gbps(nvml: Nvml, device: Device) -> Fact[float]:
     """What one active NVLink of the device carries in one direction."""
-    speed = field(nvml, device, _SPEED_MBPS)
-    if speed.value is None:
-        return Fact(reason=speed.reason)
-    return Fact(speed.value / 1e3) if speed.value > 0 else Fact(reason="NVML gives NVLink a speed of 0")
+    still: Fact[float] = Fact(reason="NVML gives NVLink a speed of 0")
+    return field(nvml, device, _SPEED_MBPS).and_then(lambda mbps: Fact(mbps / 1e3) if mbps > 0 else still)
 
 
 def links_between(nvml: Nvml, one: Device, other: Device) -> Fact[int]:
@@ -46,29 +33,21 @@ def links_between(nvml: Nvml, one: Device, other: Device) -> Fact[int]:
 
     Of links to switches, which reach every other GPU, those of the GPU with fewer count.
     """
-    handles = nvml.handle(one), nvml.handle(other)
-    for handle in handles:
-        if handle.value is None:
-            return Fact(reason=handle.reason)
-    status = nvml.ask("nvmlDeviceGetP2PStatus", handles[0].value, handles[1].value, _P2P_NVLINK)
+    status = nvml.handle(other).and_then(lambda to: nvml.ask_device(one, "nvmlDeviceGetP2PStatus", to, _P2P_NVLINK))
     if status.value is None:
         return Fact(reason=status.reason)
     if status.value != _P2P_FINE:
         return Fact(0)
-    counts = [active_links(nvml, device) for device in (one, other)]
-    for count in counts:
-        if count.value is None:
-            return Fact(reason=count.reason)
-    direct = sum(_leads_to(nvml, handles[0].value, link, other) for link in counts[0].value or ())
-    return Fact(direct or min(len(count.value or ()) for count in counts))
+    here, there = active_links(nvml, one), active_links(nvml, other)
+    if here.value is None or there.value is None:
+        return Fact(reason=here.reason or there.reason)
+    direct = sum(_leads_to(nvml, one, link, other) for link in here.value)
+    return Fact(direct or min(len(here.value), len(there.value)))
 
 
-def _leads_to(nvml: Nvml, handle: object, link: int, other: Device) -> bool:
-    remote = nvml.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link).value
-    if remote is None or other.pci.value is None:
-        return False
-    bus = remote.busId
-    return canonical_address(bus.decode() if isinstance(bus, bytes) else str(bus)) == other.pci.value
+def _leads_to(nvml: Nvml, one: Device, link: int, other: Device) -> bool:
+    remote = nvml.ask_device(one, "nvmlDeviceGetNvLinkRemotePciInfo", link).value
+    return remote is not None and canonical_address(text_of(remote.busId)) == (other.pci.value or "")
 
 
 def c2c_gbps(nvml: Nvml, device: Device) -> Fact[float]:
@@ -79,46 +58,3 @@ def c2c_gbps(nvml: Nvml, device: Device) -> Fact[float]:
     if not links.value or not speed.value:
         return Fact(reason="NVML gives this GPU no NVLink-C2C link")
     return Fact(links.value * speed.value / 1e3)
-
-
-def read_counters(nvml: Nvml, device: Device) -> dict[Counter, Fact[int]]:
-    """The bytes that have crossed the device's links since the driver was loaded."""
-    return {
-        "pcie-sent": field(nvml, device, _PCIE_SENT),
-        "pcie-received": field(nvml, device, _PCIE_RECEIVED),
-        "nvlink-sent": _nvlink_bytes(nvml, device, _NVLINK_SENT_KIB, _NVLINK_5_SENT),
-        "nvlink-received": _nvlink_bytes(nvml, device, _NVLINK_RECEIVED_KIB, _NVLINK_5_RECEIVED),
-    }
-
-
-def _nvlink_bytes(nvml: Nvml, device: Device, kib: int, nvlink_5: int) -> Fact[int]:
-    older = field(nvml, device, kib, _ALL_LINKS)
-    if older.value is not None:
-        return Fact(older.value * _KIB)
-    links = active_links(nvml, device)
-    if not links.value:
-        return Fact(reason=older.reason)
-    counts = [field(nvml, device, nvlink_5, link) for link in links.value]
-    missing = next((count.reason for count in counts if count.value is None), None)
-    return Fact(reason=missing) if missing else Fact(sum(count.value or 0 for count in counts))
-
-
-Counts = Mapping[Counter, Fact[int]]
-_PCIE_WRAPS_AT = 1 << 32
-"""nvml.h says that the counters of PCIe wrap. Those of an H200 have 32 bits, so at most 4 GiB can be counted."""
-
-
-def counted_between(before: Counts, after: Counts) -> dict[Counter, Fact[int]]:
-    """The bytes between two readings, if they are less than 4 GiB."""
-    found: dict[Counter, Fact[int]] = {}
-    for counter, end in after.items():
-        begin = before[counter]
-        if begin.value is None or end.value is None:
-            found[counter] = Fact(reason=begin.reason or end.reason)
-        elif end.value >= begin.value:
-            found[counter] = Fact(end.value - begin.value)
-        elif counter.startswith("pcie") and begin.value < _PCIE_WRAPS_AT:
-            found[counter] = Fact(end.value + _PCIE_WRAPS_AT - begin.value)
-        else:
-            found[counter] = Fact(reason="the counter went back, as when the driver is loaded anew")
-    return found

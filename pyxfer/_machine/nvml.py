@@ -11,7 +11,7 @@ import functools
 import importlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pyxfer._document.machines import HOST_MEMORY, Clocks, Device, Environment, Fact, LinkState
@@ -63,11 +63,9 @@ class Nvml:
 
     def ask(self, call: str, *arguments: object) -> Fact[Any]:
         binding = self._open()
-        if binding.value is None:
-            return binding
         function = getattr(binding.value, call, None)
         if function is None:
-            return Fact(reason=f"the installed nvidia-ml-py has no {call}")
+            return Fact(reason=binding.reason or f"the installed nvidia-ml-py has no {call}")
         try:
             answer = function(*arguments)
         except Exception as error:  # noqa: BLE001 - no error of the binding may end a run
@@ -79,17 +77,14 @@ class Nvml:
         if device.runtime == "host":
             return Fact(reason=HOST_MEMORY)
         key = (device.uuid.value, device.pci.value)
-        found = self._handles.get(key)
-        if found is None:
-            found = self._find(device)
-            if found.value is not None:
-                self._handles[key] = found
+        found = self._handles.get(key) or self._find(device)
+        if found.value is not None:
+            self._handles[key] = found
         return found
 
     def ask_device(self, device: Device, call: str, *arguments: object) -> Fact[Any]:
         """The answer to one call with the device's handle as its first argument."""
-        handle = self.handle(device)
-        return handle if handle.value is None else self.ask(call, handle.value, *arguments)
+        return self.handle(device).and_then(lambda handle: self.ask(call, handle, *arguments))
 
     def ask_whether(self, device: Device, call: str, says_yes: Callable[[Any], bool]) -> Fact[bool]:
         """The answer to a yes-or-no question about a device. "Not Supported" means no."""
@@ -132,15 +127,15 @@ def field(nvml: Nvml, device: Device, number: int, scope: int = 0) -> Fact[int]:
         return Fact(reason=answers.reason)
     answer = answers.value[0]
     if answer.nvmlReturn:
-        why = nvml.ask("nvmlErrorString", answer.nvmlReturn).value
-        return Fact(reason=f"nvmlDeviceGetFieldValues {number}: {_text(why) or f'error {answer.nvmlReturn}'}")
+        why = text_of(nvml.ask("nvmlErrorString", answer.nvmlReturn).value)
+        return Fact(reason=f"nvmlDeviceGetFieldValues {number}: {why or f'error {answer.nvmlReturn}'}")
     member = _MEMBERS.get(answer.valueType)
     if member is None:
         return Fact(reason=f"nvmlDeviceGetFieldValues {number} gave a value that is not an integer")
     return Fact(int(getattr(answer.value, member)))
 
 
-def _text(words: Any) -> str:
+def text_of(words: Any) -> str:
     return words.decode() if isinstance(words, bytes) else str(words or "")
 
 
@@ -186,12 +181,9 @@ def link_system_most(nvml: Nvml, device: Device) -> Fact[LinkState]:
 
 
 def _state(nvml: Nvml, device: Device, generation_call: str, width_call: str) -> Fact[LinkState]:
-    generation = nvml.ask_device(device, generation_call)
-    if generation.value is None:
-        return generation
-    width = nvml.ask_device(device, width_call)
-    if width.value is None:
-        return width
+    generation, width = nvml.ask_device(device, generation_call), nvml.ask_device(device, width_call)
+    if generation.value is None or width.value is None:
+        return Fact(reason=generation.reason or width.reason)
     if not generation.value or not width.value:
         return Fact(reason=f"NVML gives generation {generation.value} and width {width.value}, which no link has")
     return Fact(LinkState(int(generation.value), int(width.value)))
@@ -207,10 +199,7 @@ def is_vgpu(nvml: Nvml, device: Device) -> Fact[bool]:
 
 def is_confidential(nvml: Nvml, device: Device) -> Fact[bool]:
     """Whether the link is encrypted: confidential computing, or its Protected PCIe mode."""
-    handle = nvml.handle(device)
-    if handle.value is None:
-        return handle
-    state = nvml.ask("nvmlSystemGetConfComputeState")
+    state = nvml.handle(device).and_then(lambda _: nvml.ask("nvmlSystemGetConfComputeState"))
     if state.value is None:
         return Fact(False) if is_unsupported(state) else state
     return Fact(bool(state.value.ccFeature) or _is_protected_pcie(nvml))
@@ -218,10 +207,8 @@ def is_confidential(nvml: Nvml, device: Device) -> Fact[bool]:
 
 def _is_protected_pcie(nvml: Nvml) -> bool:
     settings = nvml.ask("c_nvmlSystemConfComputeSettings_v1_t")
-    if settings.value is None:
-        return False
-    code = nvml.ask("nvmlSystemGetConfComputeSettings", ctypes.byref(settings.value))
-    return code.value == 0 and bool(settings.value.multiGpuMode == _PROTECTED_PCIE)
+    code = settings.and_then(lambda given: nvml.ask("nvmlSystemGetConfComputeSettings", ctypes.byref(given)))
+    return code.value == 0 and settings.then(lambda given: given.multiGpuMode == _PROTECTED_PCIE).value is True
 
 
 def is_c2c(nvml: Nvml, device: Device) -> Fact[bool]:
@@ -230,23 +217,19 @@ def is_c2c(nvml: Nvml, device: Device) -> Fact[bool]:
 
 def memory_node(nvml: Nvml, device: Device) -> Fact[int]:
     # Not nvmlDeviceGetNumaNodeId: if the GPU's own memory is a node, it returns that node.
-    words = nvml.ask_device(device, "nvmlDeviceGetMemoryAffinity", _NODE_WORDS, 0)
-    if words.value is None:
-        return words
-    mask = sum(int(word) << 64 * i for i, word in enumerate(words.value))
-    nodes = [i for i in range(mask.bit_length()) if mask >> i & 1]
-    return Fact(nodes[0]) if len(nodes) == 1 else Fact(reason=f"NVML names {len(nodes)} NUMA nodes as nearest")
+    def nearest(words: Iterable[int]) -> Fact[int]:
+        mask = sum(int(word) << 64 * i for i, word in enumerate(words))
+        nodes = [i for i in range(mask.bit_length()) if mask >> i & 1]
+        return Fact(nodes[0]) if len(nodes) == 1 else Fact(reason=f"NVML names {len(nodes)} NUMA nodes as nearest")
+
+    return nvml.ask_device(device, "nvmlDeviceGetMemoryAffinity", _NODE_WORDS, 0).and_then(nearest)
 
 
 def clocks(nvml: Nvml, device: Device) -> Fact[Clocks]:
-    numbers = []
-    for call in ("nvmlDeviceGetClockInfo", "nvmlDeviceGetMaxClockInfo"):
-        for which in (_SM_CLOCK, _MEMORY_CLOCK):
-            answer = nvml.ask_device(device, call, which)
-            if answer.value is None:
-                return answer
-            numbers.append(int(answer.value))
-    return Fact(Clocks(*numbers))
+    calls = ("nvmlDeviceGetClockInfo", "nvmlDeviceGetMaxClockInfo")
+    answers = [nvml.ask_device(device, call, which) for call in calls for which in (_SM_CLOCK, _MEMORY_CLOCK)]
+    reason = next((answer.reason for answer in answers if answer.value is None), None)
+    return Fact(reason=reason) if reason else Fact(Clocks(*(int(answer.value or 0) for answer in answers)))
 
 
 def throttle_reasons(nvml: Nvml, device: Device) -> Fact[tuple[str, ...]]:
@@ -264,11 +247,9 @@ def throttle_reasons(nvml: Nvml, device: Device) -> Fact[tuple[str, ...]]:
 
 def performance_state(nvml: Nvml, device: Device) -> Fact[str]:
     """The performance state, `P0` (fastest) to `P15`."""
+    unknown: Fact[str] = Fact(reason="NVML does not know the performance state")
     state = nvml.ask_device(device, "nvmlDeviceGetPerformanceState")
-    if state.value is None:
-        return state
-    known = 0 <= int(state.value) <= _SLOWEST_STATE
-    return Fact(f"P{state.value}") if known else Fact(reason="NVML does not know the performance state")
+    return state.and_then(lambda number: Fact(f"P{number}") if 0 <= int(number) <= _SLOWEST_STATE else unknown)
 
 
 def temperature_c(nvml: Nvml, device: Device) -> Fact[int]:

@@ -13,11 +13,9 @@ _FIRST_WITH_FLITS = 6
 
 
 def raw_peak_gbps(state: Fact[LinkState]) -> Fact[float]:
-    if state.value is None:
-        return Fact(reason=state.reason)
-    if state.value.generation not in GIGATRANSFERS:
+    if state.value is not None and state.value.generation not in GIGATRANSFERS:
         return Fact(reason=f"PCIe generation {state.value.generation} is not modelled")
-    return Fact(state.value.gbps)
+    return state.then(lambda known: known.gbps)
 
 
 def protocol_peak_gbps(state: Fact[LinkState], max_payload_bytes: Fact[int], overhead_bytes: int) -> Fact[float]:
@@ -26,9 +24,8 @@ def protocol_peak_gbps(state: Fact[LinkState], max_payload_bytes: Fact[int], ove
         return raw
     if state.value.generation >= _FIRST_WITH_FLITS:
         return Fact(reason="the protocol overhead of PCIe generation 6 (flit mode) is not modelled")
-    if max_payload_bytes.value is None:
+    if (payload := max_payload_bytes.value) is None:
         return Fact(reason=f"MaxPayload is not known: {max_payload_bytes.reason}")
-    payload = max_payload_bytes.value
     return Fact(raw.value * payload / (payload + overhead_bytes))
 
 
@@ -68,10 +65,8 @@ def device_path(address: str, root: Path) -> Path:
 
 
 def read_node(address: str, root: Path = Path("/")) -> Fact[int]:
-    node = read_int(device_path(address, root) / "numa_node")
-    if node.value is not None and node.value < 0:
-        return Fact(reason=f"the firmware names no NUMA node for {address}")
-    return node
+    nameless: Fact[int] = Fact(reason=f"the firmware names no NUMA node for {address}")
+    return read_int(device_path(address, root) / "numa_node").and_then(lambda at: nameless if at < 0 else Fact(at))
 
 
 def read_hops(address: str, root: Path = Path("/")) -> tuple[Hop, ...]:
@@ -121,12 +116,9 @@ def hop_gbps(state: Fact[LinkState]) -> float:
 
 
 def _read_state(path: Path, which: str) -> Fact[LinkState]:
-    speed = read_text(path / f"{which}_link_speed")
-    if speed.value is None:
-        return Fact(reason=speed.reason)
-    width = read_int(path / f"{which}_link_width")
-    if width.value is None:
-        return Fact(reason=width.reason)
+    speed, width = read_text(path / f"{which}_link_speed"), read_int(path / f"{which}_link_width")
+    if speed.value is None or width.value is None:
+        return Fact(reason=speed.reason or width.reason)
     generation = generation_of(speed.value)
     if generation is None:
         return Fact(reason=f"{path.name} gives the link speed as {speed.value!r}")
@@ -144,13 +136,10 @@ def generation_of(speed: str) -> int | None:
 
 
 def read_device_control(address: str, root: Path = Path("/")) -> Fact[DeviceControl]:
-    config = read_config(device_path(address, root))
-    if config.value is None:
-        return Fact(reason=config.reason)
-    offset = find_pci_express(config.value, address)
-    if offset.value is None:
-        return Fact(reason=offset.reason)
-    return decode_device_control(config.value, offset.value, address)
+    def decode(config: bytes) -> Fact[DeviceControl]:
+        return find_pci_express(config, address).and_then(lambda at: decode_device_control(config, at, address))
+
+    return read_config(device_path(address, root)).and_then(decode)
 
 
 def read_config(folder: Path) -> Fact[bytes]:

@@ -55,10 +55,8 @@ def read_cpu_list(path: Path) -> Fact[frozenset[int]]:
 
 def _parsed(path: Path, parse: Callable[[str], T], what: str) -> Fact[T]:
     text = read_text(path)
-    if text.value is None:
-        return Fact(reason=text.reason)
     try:
-        return Fact(parse(text.value))
+        return text.then(parse)
     except ValueError:
         return Fact(reason=f"{path} contains {text.value!r}, which is not {what}")
 

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+from types import TracebackType
+from typing import NamedTuple, TypeGuard
 
 from pyxfer._document.printing import ShortRepr
+from pyxfer._document.runs import Bracket as BracketWord
 from pyxfer.errors import UsageError
-from pyxfer.native import choose
+from pyxfer.native import Engine, choose
 from pyxfer.units import format_seconds
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from pyxfer._document.runs import Bracket as BracketWord
-    from pyxfer.native import Engine
 
 # A wait is in slices, because Python handles Ctrl-C between two of them.
 SLICE_S = 0.2

@@ -61,12 +61,9 @@ def _drift(seconds: Values, summary: Summary, precision: float) -> Remark | None
     spread = math.sqrt(independent * stats.variance_inflation(first, last, detrended=True))
     if abs(ranks[third:].sum() - third * (2 * third + 1) / 2) < DRIFT_Z * spread:
         return None
-    return Remark(
-        code="drift",
-        text=f"the time drifted during the run: {format_seconds(before)} in its first third, "
-        f"{format_seconds(after)} in its last",
-        fix=f"{QUIETER}, or span the drift with a longer budget",
-    )
+    thirds = f"{format_seconds(before)} in its first third, {format_seconds(after)} in its last"
+    fix = f"{QUIETER}, or span the drift with a longer budget"
+    return Remark("drift", f"the time drifted during the run: {thirds}", fix)
 
 
 def _bimodal(seconds: Values, summary: Summary, precision: float) -> Remark | None:
@@ -82,12 +79,9 @@ def _bimodal(seconds: Values, summary: Summary, precision: float) -> Remark | No
     clear = np.quantile(slow, 0.1) - np.quantile(fast, 0.9)
     if clear < MODE_GAP * (far - near) or far - near <= max(MODE_APART, precision) * summary.median_s:
         return None
-    return Remark(
-        code="bimodal",
-        text=f"two modes: {format_percent(split / ordered.size)} of the trials near {format_seconds(near)}, "
-        f"the others near {format_seconds(far)}",
-        fix=f"{QUIETER}; the saved run has every trial",
-    )
+    share, fix = format_percent(split / ordered.size), f"{QUIETER}; the saved run has every trial"
+    text = f"two modes: {share} of the trials near {format_seconds(near)}, the others near {format_seconds(far)}"
+    return Remark("bimodal", text, fix)
 
 
 def _unstable(summary: Summary, precision: float, budget_s: float | None) -> Remark | None:
@@ -101,11 +95,9 @@ def _unstable(summary: Summary, precision: float, budget_s: float | None) -> Rem
     reached, wanted = format_percent(half_width), format_percent(precision)
     if half_width > 1:
         reached = "more than 100 %"
-    return Remark(
-        code="unstable",
-        text=f"the median is known within {f'just over {wanted}' if reached == wanted else reached}, not {wanted}",
-        fix=_give(longer, _looser(half_width)) if (longer := _longer(factor, budget_s)) else QUIETER,
-    )
+    text = f"the median is known within {f'just over {wanted}' if reached == wanted else reached}, not {wanted}"
+    longer = _longer(factor, budget_s)
+    return Remark("unstable", text, _give(longer, _looser(half_width)) if longer else QUIETER)
 
 
 def _outliers(seconds: Values, summary: Summary, precision: float) -> Remark | None:
@@ -114,12 +106,9 @@ def _outliers(seconds: Values, summary: Summary, precision: float) -> Remark | N
     outside = np.count_nonzero(seconds != np.clip(seconds, summary.q1_s - reach, summary.q3_s + reach))
     if outside < max(2, OUTLIER_SHARE * summary.n):
         return None
-    return Remark(
-        code="outliers",
-        text=f"{outside} of {summary.n} trials are far outside the others, up to {format_seconds(summary.max_s)} "
-        f"against a median of {format_seconds(summary.median_s)}",
-        fix=f"{QUIETER}, or outnumber them with a longer budget",
-    )
+    most, middle = format_seconds(summary.max_s), format_seconds(summary.median_s)
+    text = f"{outside} of {summary.n} trials are far outside the others, up to {most} against a median of {middle}"
+    return Remark("outliers", text, f"{QUIETER}, or outnumber them with a longer budget")
 
 
 def _give(*changes: str) -> str:

@@ -7,15 +7,13 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from pyxfer import errors
 from pyxfer._document.machines import Remark
 from pyxfer._document.runs import Ending as RunEnding
 from pyxfer._measure.interruptible import Ending
-
-if TYPE_CHECKING:
-    from pyxfer.native import Engine
+from pyxfer.native import Engine
 
 Document = TypeVar("Document")
 

@@ -198,7 +198,6 @@ NOT_RECOMMENDED = {
     "tf.rawop": "its calls are private",
     "tf.ingest-rawop": "its calls are private",
     "tf.cpu-op": "it sends the result of an operation, not an array",
-    "tf.data-prefetch-compatible": "its option cannot be set by a public call",
     "tf.function-jit": "it computes something, because XLA would remove a copy alone",
     "tf.cast-eager": "its result has another dtype",
     "torch.cast-blocking": "its result has another dtype",

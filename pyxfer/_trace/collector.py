@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyxfer._document.machines import Side
 from pyxfer._document.runs import Direction, Tracing
@@ -100,19 +101,15 @@ class Traced:
         return self.begin_ns + round(self.elapsed_s * 1e9)
 
 
-class _Timed(Protocol):
-    @property
-    def elapsed_s(self) -> float: ...
+T = TypeVar("T")
 
 
-_AnyTimed = TypeVar("_AnyTimed", bound=_Timed)
-
-
-def nearest(trials: Sequence[_AnyTimed], median_s: float | None) -> _AnyTimed:
-    """The trial nearest to the median of the timed trials, or to the median of these trials if that is None."""
+def nearest(trials: Sequence[T], median_s: float | None) -> T:
+    """The trial whose `elapsed_s` is nearest to this median, or the median one of these trials if it is None."""
+    elapsed_s: Callable[[T], float] = attrgetter("elapsed_s")
     if median_s is not None:
-        return min(trials, key=lambda trial: abs(trial.elapsed_s - median_s))
-    return sorted(trials, key=lambda trial: trial.elapsed_s)[(len(trials) - 1) // 2]
+        return min(trials, key=lambda trial: abs(elapsed_s(trial) - median_s))
+    return sorted(trials, key=elapsed_s)[(len(trials) - 1) // 2]
 
 
 def copy_kind(side: Direction | Side) -> CopyKind | None:

@@ -11,12 +11,9 @@ import platform
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyxfer.errors import CudaError
-
-if TYPE_CHECKING:
-    from pyxfer.native import Engine
+from pyxfer.native import Engine
 
 MAPS = Path("/proc/self/maps")
 TOOLKITS = Path("/usr/local")

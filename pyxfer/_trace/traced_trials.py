@@ -11,16 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyxfer import errors
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import NO_TRIAL_TO_TRACE, Tracing
 from pyxfer._trace.collector import Collector, TrialRecorder
-
-if TYPE_CHECKING:
-    from pyxfer.native import Engine
-
+from pyxfer.native import Engine
 
 TRIALS = 3
 # Trials of an explained route in each round, and the most in total. Further trials run until one is near the median of

@@ -10,56 +10,41 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._document.watches import (
-    NO_GPU_WATCHED,
-    Advice,
-    BoundBy,
-    Degree,
-    Pageable,
-    Parts,
-    StepPartName,
-    Surprise,
-    Verdict,
-)
-from pyxfer._watch.copies import DIRECTIONS
+from pyxfer._watch.copies import DIRECTIONS, CopyTable
+from pyxfer._watch.device_records import Periods
 from pyxfer._watch.framework_calls import Calls
 from pyxfer.units import format_gbps, format_percent, format_seconds, format_size
-
-if TYPE_CHECKING:
-    from pyxfer._watch.copies import CopyTable
-    from pyxfer._watch.device_records import Periods
-
 
 BOUND = 0.20
 MODERATELY = 0.05
 
 
-def verdict(parts: Parts, stepped: bool, unseen: str | None) -> Verdict:
+def verdict(parts: watches.Parts, stepped: bool, unseen: str | None) -> watches.Verdict:
     """What the program is bound by: the largest of its input, its output and the host, otherwise the device."""
     if unseen is not None:
         return _unknown(parts, unseen)
     if parts.period_s <= 0:
         text = "The window has no length, so there is nothing to be bound by."
-        return Verdict("unknown", "", unknown("the window has no length"), text, ())
+        return watches.Verdict("unknown", "", unknown("the window has no length"), text, ())
     waited, sent, idle = parts.share("input", "h2d"), parts.share("d2h"), parts.share("idle", "host")
     shares = (("input", waited, MODERATELY), ("output", sent, MODERATELY), ("host", idle, BOUND))
     causes = {name: share for name, share, least in shares if share > least}
     largest = max(causes, key=causes.__getitem__, default="device")
     share = causes.get(largest, parts.share("kernels", "other copies"))
     by, what, text, names = _causes(parts, waited, format_percent(share), "step" if stepped else "window")[largest]
-    degree: Degree = "moderately" if largest in ("input", "output") and share <= BOUND else ""
+    degree: watches.Degree = "moderately" if largest in ("input", "output") and share <= BOUND else ""
     how = f"{degree} bound" if degree else "bound"
     text = f"The {'step' if stepped else 'program'} is {how} by {what}. The device {text}."
-    return Verdict(by, degree, Fact(share), text, _figures(parts, *names))
+    return watches.Verdict(by, degree, Fact(share), text, _figures(parts, *names))
 
 
 def _causes(
-    parts: Parts, waited: float, share: str, span: str
-) -> dict[str, tuple[BoundBy, str, str, tuple[StepPartName, ...]]]:
-    by: BoundBy = "input" if parts.share("input") >= parts.share("h2d") else "link"
+    parts: watches.Parts, waited: float, share: str, span: str
+) -> dict[str, tuple[watches.BoundBy, str, str, tuple[watches.StepPartName, ...]]]:
+    by: watches.BoundBy = "input" if parts.share("input") >= parts.share("h2d") else "link"
     receiving = f"does nothing but receive input for {share} of the {span}"
     if parts.input_s is not None:
         mostly = "while it is made" if by == "input" else "while it crosses the link"
@@ -77,8 +62,8 @@ def _causes(
     }
 
 
-def _unknown(parts: Parts, reason: str) -> Verdict:
-    what = "No GPU was watched" if reason == NO_GPU_WATCHED else "What the device did was not recorded"
+def _unknown(parts: watches.Parts, reason: str) -> watches.Verdict:
+    what = "No GPU was watched" if reason == watches.NO_GPU_WATCHED else "What the device did was not recorded"
     text = f"{what}, so what the program is bound by is not known."
     evidence: tuple[str, ...] = ()
     if parts.kernels_s is None and parts.input_s is not None and parts.period_s > 0:  # by the clock alone
@@ -87,10 +72,10 @@ def _unknown(parts: Parts, reason: str) -> Verdict:
             f"the host is between steps for {format_seconds(parts.input_s)} of {format_seconds(parts.period_s)} "
             f"({share}); whether the device was busy in that time is not known",
         )
-    return Verdict("unknown", "", unknown(reason), text, evidence)
+    return watches.Verdict("unknown", "", unknown(reason), text, evidence)
 
 
-_MEANINGS: dict[StepPartName, str] = {
+_MEANINGS: dict[watches.StepPartName, str] = {
     "kernels": "a kernel runs, or memory is being set",
     "input": "the device does nothing while the host is between steps",
     "h2d": "copies to the device are under way and no kernel runs",
@@ -100,7 +85,7 @@ _MEANINGS: dict[StepPartName, str] = {
 }
 
 
-def _figures(parts: Parts, *names: StepPartName) -> tuple[str, ...]:
+def _figures(parts: watches.Parts, *names: watches.StepPartName) -> tuple[str, ...]:
     whole, known = format_seconds(parts.period_s), dict(parts.named())
     return tuple(
         f"{name} {format_seconds(known[name])} of {whole} ({format_percent(parts.share(name))}): {_MEANINGS[name]}"
@@ -124,28 +109,28 @@ class Evidence:
 
     periods: Periods
     copies: CopyTable
-    calls: tuple[Surprise, ...]
+    calls: tuple[watches.Surprise, ...]
     between_s: float | None
     """The host's time between two steps, in which the input is made."""
     cpus: int
     offers: Calls
 
     @cached_property
-    def parts(self) -> Parts:
+    def parts(self) -> watches.Parts:
         return self.periods.mean()
 
     @cached_property
-    def pageable(self) -> tuple[Pageable, ...]:
+    def pageable(self) -> tuple[watches.Pageable, ...]:
         return self.copies.pageable()
 
     @cached_property
     def copied_bytes(self) -> dict[str, int]:
         return {name: int(self.copies.of(kind).total("nbytes")) for kind, name in DIRECTIONS.items()}
 
-    def predicted(self, code: str, text: str, predicted_s: float, worked_out: str) -> Advice:
+    def predicted(self, code: str, text: str, predicted_s: float, worked_out: str) -> watches.Advice:
         period_s = self.parts.period_s
         gain_s = period_s - predicted_s
-        return Advice(code, text, gain_s, gain_s / period_s, predicted_s, worked_out)
+        return watches.Advice(code, text, gain_s, gain_s / period_s, predicted_s, worked_out)
 
     def pageable_share(self, direction: str) -> float:
         whole = self.copied_bytes[direction]
@@ -168,22 +153,22 @@ class Evidence:
             and found.nbytes >= RETURNING_SHARE * most
         )
 
-    def in_most_steps(self, calls: Sequence[Surprise]) -> bool:
+    def in_most_steps(self, calls: Sequence[watches.Surprise]) -> bool:
         """Whether at least half of the steps have such a call; in a window without steps, whether there is any."""
         known = [row.per_step for row in calls if row.per_step is not None]
         return sum(known) >= _MOSTLY if known else bool(calls)
 
 
-def advice(evidence: Evidence) -> tuple[Advice, ...]:
+def advice(evidence: Evidence) -> tuple[watches.Advice, ...]:
     if evidence.parts.period_s <= 0:
         return ()
-    makers: tuple[Callable[[Evidence], Advice | None], ...]
+    makers: tuple[Callable[[Evidence], watches.Advice | None], ...]
     makers = (_keep if evidence.offloads else _prefetch, _pin, _waits, _allocate, _second_stream)
     found = [row for make in makers if (row := make(evidence)) is not None and row.gain_share >= MIN_SHARE]
     return tuple(sorted(found, key=lambda row: -row.gain_s))
 
 
-def _keep(evidence: Evidence) -> Advice:
+def _keep(evidence: Evidence) -> watches.Advice:
     """Of weights or activations that live in host memory."""
     parts, found, count = evidence.parts, evidence.copies.returning(), len(evidence.periods)
     exposed_s = {"h2d": parts.h2d_s or 0.0, "d2h": parts.d2h_s or 0.0}
@@ -202,7 +187,7 @@ def _keep(evidence: Evidence) -> Advice:
     return evidence.predicted("keep-on-device", text, parts.period_s - gain_s, worked_out)
 
 
-def _prefetch(evidence: Evidence) -> Advice | None:
+def _prefetch(evidence: Evidence) -> watches.Advice | None:
     """With prefetching, a step takes as long as the longest of the rest of it, making the input, and copying it.
 
     If making the input is the longest, it is shared by as many processes as are needed to change that. Input that is
@@ -244,7 +229,7 @@ def _prefetch(evidence: Evidence) -> Advice | None:
     return evidence.predicted(code, text, max(rest_s, made_s / makers, link_s), worked_out)
 
 
-def _pin(evidence: Evidence) -> Advice | None:
+def _pin(evidence: Evidence) -> watches.Advice | None:
     """The time of pageable copies outside of kernels shrinks in the same ratio as the time of all pageable copies."""
     exposed = {"h2d": evidence.periods.mean_s("pageable_h2d_s"), "d2h": evidence.periods.mean_s("pageable_d2h_s")}
     gain_s, words, directions = 0.0, [], set()
@@ -269,7 +254,7 @@ def _pin(evidence: Evidence) -> Advice | None:
     return evidence.predicted("pin", text, evidence.parts.period_s - gain_s, _joined(words))
 
 
-def _waits(evidence: Evidence) -> Advice | None:
+def _waits(evidence: Evidence) -> watches.Advice | None:
     """Without waits the host runs ahead, and a period takes as long as the longer of its work and the device's."""
     parts, waiting_s = evidence.parts, evidence.periods.mean_s("waiting_s")
     waits = [row for row in evidence.calls if row.what in ("d2h", "wait")]
@@ -287,7 +272,7 @@ def _waits(evidence: Evidence) -> Advice | None:
     return evidence.predicted("waits", text, max(device_s, host_s), worked_out)
 
 
-def _allocate(evidence: Evidence) -> Advice | None:
+def _allocate(evidence: Evidence) -> watches.Advice | None:
     if not evidence.in_most_steps([row for row in evidence.calls if row.what == "allocation"]):
         return None
     allocating_s = evidence.periods.mean_s("allocating_s")
@@ -296,7 +281,7 @@ def _allocate(evidence: Evidence) -> Advice | None:
     return evidence.predicted("allocate-once", text, evidence.parts.period_s - allocating_s, worked_out)
 
 
-def _second_stream(evidence: Evidence) -> Advice | None:
+def _second_stream(evidence: Evidence) -> watches.Advice | None:
     """Pinned copies on the kernels' own streams could run during kernels that no copy runs with."""
     parts = evidence.parts
     if not evidence.offers.stream:

@@ -78,13 +78,9 @@ def _step_remarks(steps: watches.Steps, is_cut: bool, unchanged: bool, warm: int
         text = f"{_count(unclosed, 'step')} had not ended with the window, and {_are(unclosed)} not in the figures"
         found.append(Remark("unclosed-steps", text))
     if not steps.watched and not failed and not unclosed:
-        none = (
-            "no step ended in the part that the records cover"
-            if is_cut
-            else "no step was found"
-            if unchanged
-            else "no step was begun"
-        )
+        none = f"no step was {'found' if unchanged else 'begun'}"
+        if is_cut:
+            none = "no step ended in the part that the records cover"
         text = f"{none}, so the whole window is one period, and the time for its input is not known"
         found.append(Remark("no-steps", text, None if is_cut else mark_them))
     elif steps.watched and steps.between_s is None:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
-from pyxfer._document.machines import Fact, LinkState, Remark
+from pyxfer._document.machines import Device, Fact, Link, LinkState, Remark
 from pyxfer._document.runs import OneWay, Run
 from pyxfer._document.watches import CEILING_PRECISION, MIN_COMPARABLE, CeilingSource, CopyClass, CopyDirectionName
 from pyxfer._machine.link import describe
+from pyxfer._watch.options import Target
 from pyxfer.errors import PyxferError
 from pyxfer.native import HOST
 from pyxfer.units import format_percent, format_size
-
-if TYPE_CHECKING:
-    from pyxfer._document.machines import Device, Link
-    from pyxfer._watch.options import Target
-
 
 FARTHEST = 4
 """A size is far from the measured ones beyond this multiple of the largest or fraction of the smallest."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyxfer._document.files import Path, whole_file
-from pyxfer._trace.records import CopyKind, Kind, no_records
+from pyxfer._trace.records import Kind, no_records
 from pyxfer._watch.copies import COPY_KINDS, MEMORIES
 from pyxfer._watch.device_records import issuing, outermost_indices, split_stream_key, stream_keys
 from pyxfer._watch.ranges import ranges_of
@@ -25,10 +25,9 @@ Details = Callable[[NDArray[Any]], Iterable[dict[str, Any]]]
 
 # Number of records that are converted to text at once, about ten megabytes.
 CHUNK = 1 << 15
-HOST, STREAMS, ENGINES = 1, 2, 3
+HOST, STREAMS = 1, 2
 _COMPRESSION = 5
 """Higher levels of gzip take twice the time and save one percent."""
-_SENDS: dict[int, str] = {CopyKind.H2D: "h2d", CopyKind.D2H: "d2h"}
 
 
 def write_chrome_trace(window: Window, path: Path) -> None:
@@ -87,7 +86,6 @@ class _Trace:
         if len(overhead):
             self._write_host_records("tracing overhead", "overhead", overhead)
         self._write_streams()
-        self._write_engines()
 
     def _write_steps(self) -> None:
         steps, window = self._window.steps, self._window
@@ -117,7 +115,8 @@ class _Trace:
 
     def _write_streams(self) -> None:
         """Copies, kernels and sets by stream. They overlap only in graphs."""
-        work = np.concatenate([_timed(self._records_of(kind)) for kind in _WORK])
+        work = np.concatenate([self._records_of(kind) for kind in _WORK])
+        work = work[work["end_ns"] > 0]
         work = work[np.argsort(work["start_ns"], kind="stable")]
         keys = stream_keys(work)
         requesting = outermost_indices(self._calls)
@@ -148,22 +147,6 @@ class _Trace:
             calling = self._call_rows[calls[chunk]]
             self._events({**common, "ph": "s", "pid": HOST}, called[chunk], tid=calling, id=ids)
             self._events({**common, "ph": "f", "bp": "e", "pid": STREAMS}, begun[chunk], tid=rows[chunk], id=ids)
-
-    def _write_engines(self) -> None:
-        """A row for each direction of copies, with a counter of the bytes under way."""
-        copies = _timed(self._records_of(Kind.COPY))
-        for kind, word in COPY_KINDS.items():
-            own = copies[copies["way"] == kind]
-            if not len(own):
-                continue
-            self._add_group(ENGINES, "device: copy engines")
-            rows = self._add_rows(ENGINES, word, own["start_ns"], own["end_ns"])
-            self._write_records(ENGINES, rows, "copy", own, _copy_details)
-            if kind in _SENDS:
-                at_ns, values = _under_way(own)
-                counter = {"ph": "C", "pid": ENGINES, "tid": 0, "name": f"{word} bytes under way"}
-                for chunk in _chunks(len(at_ns)):
-                    self._events(counter, at_ns[chunk], args=[{"bytes": n} for n in values[chunk].tolist()])
 
     def _write_records(
         self, process: int, rows: NDArray[np.int64], kind: str, records: NDArray[Any], details: Details
@@ -251,11 +234,6 @@ def _first_with_room(open_ends: list[list[int]], begin: int, end: int) -> int:
     return len(open_ends) - 1
 
 
-def _timed(records: NDArray[Any]) -> NDArray[Any]:
-    chosen: NDArray[Any] = records[records["end_ns"] > 0]
-    return chosen
-
-
 def _copy_details(part: NDArray[Any]) -> Iterator[dict[str, Any]]:
     gbps = part["nbytes"] / np.maximum(part["end_ns"] - part["start_ns"], 1)
     ends = ([MEMORIES.get(memory, "unknown") for memory in part[side].tolist()] for side in ("source", "target"))
@@ -272,16 +250,6 @@ def _no_details(part: NDArray[Any]) -> list[dict[str, Any]]:
 def _call_details(part: NDArray[Any]) -> list[dict[str, Any]]:
     results = zip(part["correlation"].tolist(), part["result"].tolist(), strict=True)
     return [{"correlation": number, "result": result} for number, result in results]
-
-
-def _under_way(copies: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    nbytes = copies["nbytes"].astype(np.int64)
-    at = np.concatenate((copies["start_ns"], copies["end_ns"]))
-    order = np.argsort(at, kind="stable")
-    under_way = np.cumsum(np.concatenate((nbytes, -nbytes))[order])
-    at = at[order]
-    last = np.concatenate((at[1:] != at[:-1], [True])) if len(at) else np.empty(0, np.bool_)
-    return at[last], under_way[last]
 
 
 _WORK: dict[Kind, tuple[str, Details]] = {

@@ -21,6 +21,8 @@ from pyxfer.units import format_size
 
 # At most this many steps are listed. The statistics are of all steps.
 MAX_STEPS = 10_000
+# Nanoseconds that add up to nothing leave less than this.
+_ROUNDING_S = 1e-9
 
 replace = msgspec.structs.replace
 
@@ -41,9 +43,7 @@ def derive_watch(watched: watches.Watched) -> watches.Watched:
         activity=watched.activity if activity is None else Fact(_activity(activity, watched)),
         ranges=tuple(summed(each.name, each.source, each.over_time, window_s) for each in watched.ranges),
         advice=tuple(
-            replace(
-                each, gain_share=each.gain_s / period_s if period_s > 0 else 0.0, predicted_s=period_s - each.gain_s
-            )
+            replace(each, gain_share=each.gain_s / (period_s or math.inf), predicted_s=period_s - each.gain_s)
             for each in watched.advice
         ),
     )
@@ -88,11 +88,8 @@ def _slow(each: Sequence[watches.WatchedStep]) -> watches.SlowSteps:
         more_s=more_s,
         share=more_s / math.fsum(step.parts.period_s for step in each),
         # A period of one part has no main one.
-        mostly=most if len(more) > 1 and more[most] > _MOSTLY * more_s else None,
+        mostly=most if len(more) > 1 and more[most] > more_s / 2 else None,
     )
-
-
-_MOSTLY = 0.5
 
 
 def _counted(steps: watches.Steps) -> watches.Steps:
@@ -207,23 +204,18 @@ def _overlap(
         overlap,
         hidden_share=Fact(hidden_s / seconds) if seconds > 0 else overlap.hidden_share,
         kernels=sum(use.kernels for use in streams) if all_listed else overlap.kernels,
-        kernels_at_once=_mean_level(kernels_s, overlap.kernels_at_once.reason),
-        kernels_share=_share_from_two(kernels_s, overlap.kernels_share.reason),
+        kernels_at_once=_over(_level_sum(kernels_s), kernels_s, overlap.kernels_at_once.reason),
+        kernels_share=_over(math.fsum(kernels_s[1:]), kernels_s, overlap.kernels_share.reason),
         copies_at_once=len(copies_s),
-        copies_share=_share_from_two(copies_s, overlap.copies_share.reason),
+        copies_share=_over(math.fsum(copies_s[1:]), copies_s, overlap.copies_share.reason),
         kernels_s=kernels_s,
         copies_s=copies_s,
     )
 
 
-def _mean_level(seconds: Sequence[float], why_not: str | None) -> Fact[float]:
+def _over(part: float, seconds: Sequence[float], why_not: str | None) -> Fact[float]:
     time = math.fsum(seconds)
-    return Fact(_level_sum(seconds) / time) if time > 0 else unknown(why_not or "")
-
-
-def _share_from_two(seconds: Sequence[float], why_not: str | None) -> Fact[float]:
-    time = math.fsum(seconds)
-    return Fact(math.fsum(seconds[1:]) / time) if time > 0 else unknown(why_not or "")
+    return Fact(part / time) if time > 0 else unknown(why_not or "")
 
 
 def _level_sum(seconds: Sequence[float]) -> float:
@@ -253,14 +245,10 @@ def _streams(
     nbytes = sum(row.nbytes for row in copies) - sum(use.copied_bytes for use in rest)
     count = sum(row.count for row in copies) - sum(use.copies for use in rest)
     seconds = math.fsum((*(row.seconds for row in copies), *(-use.copies_s for use in rest)))
-    # Nanoseconds that add up to nothing leave some rounding.
-    seconds = seconds if abs(seconds) > _NANOSECOND else 0.0
+    seconds = seconds if abs(seconds) > _ROUNDING_S else 0.0
     own = replace(streams[most], copies=count, copied_bytes=nbytes, copies_s=seconds)
     found = [own if place == most else use for place, use in enumerate(streams)]
     return tuple(sorted(found, key=lambda use: -(use.copies_s + use.kernels_s)))
-
-
-_NANOSECOND = 1e-9
 
 
 def _pageable(

@@ -131,10 +131,9 @@ def _is_users(other_folders: tuple[str, ...], name: str) -> bool:
 
 def why_no_lines() -> str | None:
     """Why lines cannot be sampled in this Python, or None if they can."""
-    is_locked = getattr(sys, "_is_gil_enabled", lambda: True)
-    return (
-        None if is_locked() else "this Python runs without its lock, and another thread's frames cannot be read safely"
-    )
+    if getattr(sys, "_is_gil_enabled", lambda: True)():
+        return None
+    return "this Python runs without its lock, and another thread's frames cannot be read safely"
 
 
 MAX_RANGES = 100_000

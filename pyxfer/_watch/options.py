@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyxfer._document.machines import Device, Fact, Remark
+from pyxfer._document.runs import Run
 from pyxfer._machine import nvml
 from pyxfer._machine.devices import find_device
 from pyxfer.errors import UsageError
 from pyxfer.native import HOST, Choice, choose
 from pyxfer.units import MAX_DURATION_S, format_size, seconds_of, size_of, whole_of
-
-if TYPE_CHECKING:
-    from pyxfer._document.runs import Run
 
 
 @dataclass(frozen=True)
@@ -73,8 +70,6 @@ def make_options(
 
 def checked_ceilings(ceilings: Run | str | os.PathLike[str] | None) -> Run | str | None:
     """The `ceilings` argument; a saved run is read now, so that a wrong path is reported before the program runs."""
-    from pyxfer._document.runs import Run
-
     if ceilings is None or ceilings == MEASURED or isinstance(ceilings, Run):
         return ceilings
     if isinstance(ceilings, (str, os.PathLike)):

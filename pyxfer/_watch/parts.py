@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._measure import stats
 from pyxfer._trace.records import CopyKind, MemoryKind, intervals
-from pyxfer._watch.device_records import Cover, is_allocation, is_blocking_copy, is_wait, stream_keys
+from pyxfer._watch.device_records import (
+    Cover,
+    DeviceRecords,
+    Periods,
+    is_allocation,
+    is_blocking_copy,
+    is_wait,
+    stream_keys,
+)
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer._watch.device_records import DeviceRecords, Periods
-
-    Column = NDArray[np.int64]
+Column = NDArray[np.int64]
 
 MIN_STEPS = 8
 """Of fewer steps only the first can be slow, because their quartiles are hardly more than single steps."""

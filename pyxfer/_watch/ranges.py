@@ -5,22 +5,26 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._trace.records import CopyKind, Flag, Kind, MemoryKind, clip
-from pyxfer._watch.device_records import Cover, Stretches, is_allocation, is_blocking_copy, is_wait
+from pyxfer._watch.device_records import (
+    Cover,
+    DeviceRecords,
+    Periods,
+    Stretches,
+    is_allocation,
+    is_blocking_copy,
+    is_wait,
+)
+from pyxfer._watch.window import Window
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer._watch.device_records import DeviceRecords, Periods
-    from pyxfer._watch.window import Window
-
-    Column = NDArray[np.int64]
+Column = NDArray[np.int64]
 
 # A program that makes a new range name for each call would have any number of groups. The longest are kept.
 MAX_GROUPS = 50

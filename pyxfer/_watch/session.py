@@ -11,17 +11,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import perf_counter_ns, sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyxfer._document.machines import Fact, Remark
 from pyxfer._watch.marks import PYXFER
-from pyxfer._watch.options import Target, find_target
+from pyxfer._watch.options import Target, WatchOptions, find_target
 from pyxfer._watch.recording import OpenWindow, Recording
 from pyxfer._watch.step_tracking import NO_STEP, AnySteps, SkippedSteps, error_line
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyxfer._watch.options import WatchOptions
     from pyxfer._watch.window import Window, WindowEnding
 
 WANTED_ENDINGS = (KeyboardInterrupt, SystemExit, GeneratorExit)
@@ -80,7 +79,8 @@ class Session:
         self.ending: WindowEnding | None = None
         """How the program has ended, if that is known before `stop`."""
         self.on_closed: Callable[[Window], None] | None = None
-        self._preempted_by = ""
+        self.preempted_by = ""
+        """The line of the program at which another session has started and ended this one."""
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._open_window: OpenWindow | None = None
@@ -104,8 +104,7 @@ class Session:
         _activate(self)
         self._closed.wait()  # another thread may still be closing the previous window
         self.started_at = calling_line()
-        self.window = None
-        self._preempted_by = ""
+        self.window, self.preempted_by = None, ""
         try:
             self.target = find_target(self.options.device)
             self._recording = Recording(self.target.choice.engine, self.options.capacity_bytes)
@@ -129,11 +128,6 @@ class Session:
         has_no_limit = self.options.steps is None and self.options.seconds is None
         self._close(ended or self.ending or ("complete" if has_no_limit else "ended"), None)
         self._closed.wait()
-
-    def preempt(self, by: str) -> None:
-        """Close the window because another session starts at line `by` of the program."""
-        self._preempted_by = by
-        self.stop("ended")
 
     def after_fork_in_parent(self) -> None:
         if self._open_window is not None:
@@ -189,16 +183,16 @@ class Session:
                 timer.cancel()
             if opened is not None:
                 remarks = self.target.remarks()
-                if self._preempted_by:
-                    why = f"the window ended where the program began a watch of its own, at {self._preempted_by}"
+                if self.preempted_by:
+                    why = f"the window ended where the program began a watch of its own, at {self.preempted_by}"
                     advice = "read that watch's report, or leave it out to watch the program from here"
                     remarks += (Remark("gave-way", why, advice),)
                 self.window = opened.close(ended, end_ns, self.target.device.index, remarks)
             else:
                 taken = self.options.skip - (steps.left if isinstance(steps, SkippedSteps) else 0)
                 why = f"the window never opened: {taken} steps were taken, and {self.options.skip} were to be skipped"
-                if self._preempted_by:
-                    why += f"; then the program began a watch of its own, at {self._preempted_by}"
+                if self.preempted_by:
+                    why += f"; then the program began a watch of its own, at {self.preempted_by}"
                 self.window = self._empty_window(Remark("never-opened", why, "skip fewer steps"), taken)
         except BaseException as error:
             self._set_lost_window(error)
@@ -220,11 +214,8 @@ class Session:
 
     def _set_lost_window(self, error: BaseException) -> None:
         """Replace a window that could not be closed by an empty one with the reason."""
-        why = "the window is lost: "
-        if isinstance(error, WANTED_ENDINGS):
-            why += "closing it was interrupted"
-        else:
-            why += f"closing it failed: {error_line(error)}"
+        how = "was interrupted" if isinstance(error, WANTED_ENDINGS) else f"failed: {error_line(error)}"
+        why = f"the window is lost: closing it {how}"
         with suppress(Exception, SystemExit):  # the same error may occur again
             self.window = self._empty_window(Remark("lost", why, "watch again"), 0)
 
@@ -233,21 +224,16 @@ class Session:
 
         now, why = perf_counter_ns(), remark.text
         index, remarks = (0, ()) if self.target is None else (self.target.device.index, self.target.remarks())
-        unknown = Fact[int](reason=why)
-        return Window(
-            *(now, now, "ended", Fact(reason=why), Fact(reason=why), index),
-            skipped=skipped,
-            used_before=unknown,
-            used_after=unknown,
-            remarks=(*remarks, remark),
-        )
+        unknown: dict[str, Any] = dict.fromkeys(("capture", "tracing", "used_before", "used_after"), Fact(reason=why))
+        return Window(now, now, "ended", device=index, skipped=skipped, remarks=(*remarks, remark), **unknown)
 
 
 def _activate(session: Session) -> None:
     global _active, _has_hooks  # noqa: PLW0603
     active = _active
     if active is not None and active is not session and active.is_preemptible:
-        active.preempt(calling_line())
+        active.preempted_by = calling_line()
+        active.stop("ended")
     with _lock:
         if _active is session:
             raise UsageError(f"This watch is active already, since {session.started_at}: stop it before starting it.")

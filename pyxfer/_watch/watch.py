@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyxfer._document.machines import Fact, Remark
 from pyxfer._document.printing import ShortRepr
 from pyxfer._document.runs import Run
-from pyxfer._document.watches import CeilingSource
+from pyxfer._document.watches import CeilingSource, Watched
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.link import read_link
 from pyxfer._watch.ceilings import measure_ceilings, remarks_on_saved, source_of
@@ -22,7 +22,6 @@ from pyxfer._watch.step_tracking import StepContext
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyxfer._document.watches import Watched
     from pyxfer._watch.window import Window
 
 
@@ -48,7 +47,7 @@ def make_document(window: Window, target: Target, ceilings: Run | str | None, *,
 
 
 Path = str | os.PathLike[str]
-_COLUMNS = 80
+
 _NOT_STARTED = "This watch was never started: use it in a with statement, or call its start()."
 
 
@@ -129,26 +128,6 @@ class Watch(ShortRepr):
             self._result, self._result_window = self._document(window), window
         return self._result
 
-    def text(self, columns: int = _COLUMNS) -> str:
-        """Return the result as text for a terminal of this width."""
-        return self.result.text(columns)
-
-    def to_json(self, path: Path | None = None) -> str:
-        """Return the result as JSON. With a path, also write it there, whole or not at all."""
-        from pyxfer._document import codec
-
-        if path is not None:
-            self.result.save(path)
-        return codec.encode(self.result).decode()
-
-    def to_csv(self, table: str = "steps") -> str:
-        """Return one table of the result as CSV: `steps`, `copies`, `calls` or `ranges`."""
-        return self.result.to_csv(table)
-
-    def to_markdown(self) -> str:
-        """Return the tables of the result as Markdown."""
-        return self.result.to_markdown()
-
     def to_chrome_trace(self, path: Path) -> None:
         """Write all records as a trace for Perfetto or chrome://tracing, compressed if the path ends in .gz.
 
@@ -176,7 +155,7 @@ class Watch(ShortRepr):
     def _print_report(self, count: int, window: Window, save_to: str | None) -> None:
         """Report this window, not `self.result`: the next window may be open already."""
         watched = self._document(window)
-        print_message(f"watch {count} of process {os.getpid()}:\n{watched.text(_COLUMNS)}")
+        print_message(f"watch {count} of process {os.getpid()}:\n{watched.text()}")
         if save_to is not None:
             watched.save(numbered(save_to, count))
 

@@ -24,7 +24,7 @@ from baseline_samples import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import MIB, make_device, make_link, make_missing, make_run
+from samples import MIB, known, make_device, make_link, make_missing, make_run
 
 from pyxfer._baseline.compare import certainly_slower, compare_samples
 from pyxfer._baseline.judge import ASSUMED, ASSUMED_LOCKED, Plan, estimate, make_pair, slow_limit
@@ -348,10 +348,10 @@ def test_a_series_has_the_medians_and_errors_of_its_processes() -> None:
 
 def test_without_trials_the_error_is_that_of_the_interval() -> None:
     copy = timed(make_copy("h2d", "pinned", "async", MIB), [1e-4 * (1 + place / 100) for place in range(15)])
-    (summary,) = summaries(copy)
+    rate = known(copy.rate)
     (found,) = collect([make_run(measurements=(msgspec.structs.replace(copy, trials=()),))]).values()
-    assert found.errors == (math.log((summary.high_s or 0) / (summary.low_s or 1)) / 2 / 1.96,)
-    bare = msgspec.structs.replace(copy, trials=(), summary=msgspec.structs.replace(summary, low_s=None))
+    assert found.errors == (math.log((rate.high_gbps or 0) / (rate.low_gbps or 1)) / 2 / 1.96,)
+    bare = msgspec.structs.replace(copy, trials=(), rate=Fact(msgspec.structs.replace(rate, low_gbps=None)))
     (found,) = collect([make_run(measurements=(bare,))]).values()
     assert found.errors == (0.0,)
 

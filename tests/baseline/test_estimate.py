@@ -464,9 +464,9 @@ def test_the_tail_of_a_quantile_has_its_probability(p: float, df: float) -> None
 
 @pytest.mark.parametrize("df", [1, 3.5, 100])
 def test_half_of_the_distribution_is_above_zero(df: float) -> None:
-    assert tail(0.0, df) == 0.5
+    assert tail(0.0, df) == pytest.approx(0.5, rel=1e-11)
     assert quantile(0.5, df) == pytest.approx(0, abs=1e-9)
-    assert tail(1e200, df) == 0.0
+    assert tail(1e200, df) < 1e-199
 
 
 @pytest.mark.parametrize("df", [1e5, 1e7, math.inf])

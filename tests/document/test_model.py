@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,19 +14,12 @@ from xfer_samples import row_of, session
 
 import pyxfer
 from pyxfer._doctor.examine import examine_run
-from pyxfer._document import runs
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.remark_codes import REMARKS, Severity, severity_of
 from pyxfer._document.runs import INFLATED
 from pyxfer._document.sessions import runs_of
 from pyxfer._document.watches import FIRST_STEPS
 from pyxfer.errors import UsageError
-
-STRUCTS = [
-    struct
-    for _, struct in inspect.getmembers(runs, inspect.isclass)
-    if issubclass(struct, msgspec.Struct) and struct.__module__ == runs.__name__
-]
 
 
 @pytest.mark.parametrize("value", [0, False, "", (), 0.0])
@@ -39,21 +31,6 @@ def test_a_fact_may_have_any_value_but_none(value: object) -> None:
 def test_a_fact_has_a_value_or_a_reason_and_not_both(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="a fact has a value, or a reason why it has none, and not both"):
         Fact(**arguments)
-
-
-@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
-def test_structs_are_frozen(struct: type[msgspec.Struct]) -> None:
-    assert struct.__struct_config__.frozen
-
-
-def test_a_measurement_has_headline_figures() -> None:
-    measurement = make_measurement(SIZES[1])
-    assert measurement.gbps == pytest.approx(55.0, rel=0.001)
-    assert measurement.elapsed_s == pytest.approx(305e-6, rel=0.001)
-    assert measurement.dispatch_s == 1.1e-6
-    assert measurement.of_ceiling == 1.0
-    assert measurement.of_peak == pytest.approx(0.941, abs=0.001)
-    assert measurement.wall_s is None
 
 
 @pytest.mark.parametrize("change", [{"mode": "staged"}, {"variant": "fresh"}])

@@ -13,21 +13,18 @@ from pyxfer._frameworks.base import RingDownload
 from pyxfer._upload.device_arrays import DeviceArray, DevicePool
 from pyxfer._upload.targets import Target
 from pyxfer.native import load
-from pyxfer.native._host import testing
 
 
 class Stored(pyxfer.Transfer):
     """One copy of ordinary memory into memory of the device."""
 
-    kind: Any = "pageable"
-
     def __init__(self, context: pyxfer.RouteContext) -> None:
         super().__init__(context)
         self.buffer = load("host").DeviceBuffer(2 * context.nbytes)
-        self.source = context.source(self.kind)
+        self.source = context.source("pageable")
 
     def refresh(self) -> None:
-        self.source = self.context.source(self.kind)
+        self.source = self.context.source("pageable")
 
     def run(self) -> None:
         self.send(self.source)
@@ -40,10 +37,6 @@ class Stored(pyxfer.Transfer):
 
     def arrived(self) -> Any:
         return self.context.fetch(self.buffer.address, self.context.nbytes)
-
-
-class StoredPinned(Stored):
-    kind = "pinned"
 
 
 class Uploaded(pyxfer.Transfer):
@@ -78,32 +71,6 @@ class Downloaded(RingDownload):
         self.context.store(self.array.address, data)
 
 
-class Halved(Stored):
-    """Sends 16-bit numbers as 8-bit ones, converted on the host."""
-
-    def run(self) -> None:
-        self.send(self.source.view(np.uint16).astype(np.uint8))
-
-    def arrived(self) -> Any:
-        return self.context.fetch(self.buffer.address, self.context.nbytes // 2)
-
-    def expected(self, data: Any) -> Any:
-        return data.view(np.uint16).astype(np.uint8)
-
-
-class Doubled(Stored):
-    """Sends 8-bit numbers as 16-bit ones, converted on the host."""
-
-    def run(self) -> None:
-        self.send(self.source.astype(np.uint16))
-
-    def arrived(self) -> Any:
-        return self.context.fetch(self.buffer.address, 2 * self.context.nbytes).view(np.uint16)
-
-    def expected(self, data: Any) -> Any:
-        return data.astype(np.uint16)
-
-
 class Mirrored(Stored):
     """Sends only bytes that it has not sent before, and takes long enough for every clock."""
 
@@ -122,46 +89,12 @@ class Mirrored(Stored):
             self.send(self.source)
 
 
-class Cached(Stored):
-    """Sends only a quarter of the bytes again."""
-
-    written = True
-
-    def refresh(self) -> None:
-        if not self.written:
-            super().refresh()
-
-    def write(self, data: Any) -> None:
-        self.source, self.written = data, True
-
-    def run(self) -> None:
-        self.send(self.source if self.written else self.source[: self.context.nbytes // 4])
-        self.written = False
-
-
 class Slowly(Stored):
     """Prepares for ten milliseconds."""
 
     def run(self) -> None:
         time.sleep(0.010)
         super().run()
-
-
-class Losing(Stored):
-    """Makes the tracer lose records of every call."""
-
-    def run(self) -> None:
-        testing.lose_records(5)
-        super().run()
-
-
-class Stepping(Stored):
-    """Sets the device's clock a second ahead during its copy."""
-
-    def run(self) -> None:
-        testing.skew_clock(1_000_000_000, 0.0)
-        super().run()
-        testing.skew_clock(0, 0.0)
 
 
 class FailingTraced(Stored):

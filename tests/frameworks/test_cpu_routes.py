@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from route_checks import HostPlace, a_place, copies_touched, import_or_skip, verify
 
 from pyxfer._frameworks import jax as jax_transfers
 from pyxfer._frameworks import torch as torch_transfers
-from pyxfer._frameworks.base import IMAGE_BYTES
+from pyxfer._frameworks.base import IMAGE_BYTES, Make
 from pyxfer._frameworks.registry import load_framework
-
-if TYPE_CHECKING:
-    from pyxfer._frameworks.base import Make
-    from pyxfer.native import Engine
+from pyxfer.native import Engine
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 NBYTES = 64 << 10

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pyxfer._frameworks import jax as jax_transfers
 from pyxfer._frameworks.base import installed_version
+from pyxfer._frameworks.context import RouteContext
 from pyxfer._frameworks.jax import FRAMEWORK, NOSTAGE
 from pyxfer.errors import RefusedError
-
-if TYPE_CHECKING:
-    from pyxfer._frameworks.context import RouteContext
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 FRESH_START = """

@@ -254,16 +254,3 @@ def test_the_table_has_the_raw_routes_first_and_then_every_framework() -> None:
     owners = list(dict.fromkeys(line.framework for line in lines))
     assert owners == ["raw", *FRAMEWORKS]
     assert all(bool(line.reason) != line.available for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("name", "call", "returns"),
-    [
-        ("raw.pageable-memcpy", "cudaMemcpy", "done"),
-        ("raw.pinned-async", "cudaMemcpyAsync", "queued"),
-        ("raw.pinned-batch", "cudaMemcpyBatchAsync", "queued"),
-    ],
-)
-def test_a_raw_route_names_its_cuda_call(name: str, call: str, returns: str) -> None:
-    (line,) = [line for line in list_routes() if line.name == name]
-    assert (line.call, line.returns) == (call, returns)

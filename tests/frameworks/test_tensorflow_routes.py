@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
 import sys
 import types
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from route_checks import HostPlace, Seen, verify
 
 from pyxfer._frameworks import tensorflow as tensors
 from pyxfer._frameworks.base import IMAGE_BYTES, Route, Transfer
 from pyxfer._frameworks.context import HostArena, RouteContext
-from pyxfer._frameworks.tensorflow import COMPATIBLE, FRAMEWORK, start
+from pyxfer._frameworks.tensorflow import FRAMEWORK, start
 from pyxfer.errors import MeasurementError, RefusedError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pyxfer.native import Engine
+from pyxfer.native import Engine
 
 NBYTES = 64 << 10
 ROUTES = {route.name: route for route in FRAMEWORK.routes}
@@ -89,11 +85,6 @@ def check_twice(transfer: Transfer, context: RouteContext, engine: Engine) -> Se
     return seen
 
 
-def test_an_unknown_setting_is_refused_with_the_known_one() -> None:
-    with pytest.raises(RefusedError, match="unknown setting 'nostage'; TensorFlow has only force-gpu-compatible"):
-        start(None, "nostage")
-
-
 def test_without_a_device_it_starts_and_reports_its_settings(tf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_GPU_ALLOCATOR", "cuda_malloc_async")
     monkeypatch.delenv("TF_XLA_FLAGS", raising=False)
@@ -102,7 +93,6 @@ def test_without_a_device_it_starts_and_reports_its_settings(tf: Any, monkeypatc
     assert started.cuda.reason == "no GPU was requested"
     assert started.settings["TF_GPU_ALLOCATOR"] == "cuda_malloc_async"
     assert "TF_XLA_FLAGS" not in started.settings
-    assert started.settings[COMPATIBLE] == "off"
 
 
 @pytest.mark.parametrize(("value", "memory"), [("true", "grows with use"), ("false", "taken whole at the start")])
@@ -122,25 +112,6 @@ def test_a_build_without_cuda_names_the_package_with_it(tf: Any) -> None:
         pytest.skip("this TensorFlow was built with CUDA")
     reason = f"TensorFlow {tf.__version__} was built without CUDA: pip install 'tensorflow[and-cuda]'"
     assert start(0, "").cuda.reason == reason
-
-
-def test_the_setting_is_active_in_a_new_process() -> None:
-    pytest.importorskip("tensorflow")
-    script = """
-from pyxfer._frameworks.tensorflow import start
-print(start(None, "force-gpu-compatible").settings["force-gpu-compatible"])
-from tensorflow.python.eager import context
-print(context.context().config.gpu_options.force_gpu_compatible)
-"""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **FRAMEWORK.environment}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["on", "True"], done.stderr
-
-
-def test_the_setting_is_refused_after_tensorflows_first_operation(tf: Any) -> None:
-    del tf
-    with pytest.raises(RefusedError, match="force-gpu-compatible comes too late"):
-        start(None, COMPATIBLE)
 
 
 @of_ingest

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from route_checks import a_place
 
 from pyxfer._frameworks import torch as torch_transfers
+from pyxfer._frameworks.context import RouteContext
 from pyxfer._frameworks.torch import FRAMEWORK
 from pyxfer.errors import RefusedError
-
-if TYPE_CHECKING:
-    from pyxfer._frameworks.context import RouteContext
-    from pyxfer.native import Engine
+from pyxfer.native import Engine
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 NBYTES = 64 << 10

@@ -302,17 +302,6 @@ def test_a_worker_ends_when_its_run_is_killed(tmp_path: Path) -> None:
     wait_for_the_end(worker)
 
 
-@pytest.mark.slow
-def test_a_killed_worker_is_recorded(tmp_path: Path) -> None:
-    process = script(tmp_path, "Slow", 8.0)
-    worker = worker_of(process.pid)
-    wait_for_trials(process)
-    os.kill(worker, signal.SIGKILL)
-    out, err = process.communicate(timeout=60)
-    assert "complete" in out, err
-    assert "it was killed (SIGKILL; possibly out of memory)" in out
-
-
 GUARDED = """
 import sys
 sys.path.insert(0, {tests!r})

@@ -147,43 +147,6 @@ def test_a_large_route_that_sends_nothing_again_is_found_by_its_bytes_alone(
     assert work(crossing.WrongTraced).row().verified.value is True  # contents of traced trials are not checked
 
 
-def test_a_conversion_is_distinguished_from_unsent_bytes(work: Work) -> None:
-    row = work(crossing.Halved).row()
-    assert row.verified.value is True
-    assert row.rate.reason == (
-        "elided: only 512 KiB of 1 MiB crossed the link: a conversion on the host halved it before the copy"
-    )
-    assert work(crossing.Halved, inflation=0.5).row().gbps is not None
-    cached = work(crossing.Cached).row().rate.reason or ""
-    assert cached.startswith("elided: in ")
-    assert cached.endswith("traced trials only 256 KiB of 1 MiB crossed the link")
-
-
-def test_too_many_bytes_are_a_remark_with_the_measured_factor(work: Work) -> None:
-    row = work(crossing.Doubled).row()
-    assert row.gbps is not None
-    (remark,) = [each for each in row.remarks if each.code == "inflated"]
-    assert remark.text.startswith("2 times the bytes cross the link, by the device's records; ")
-
-
-@pytest.mark.slow
-def test_the_measured_factor_replaces_the_declared_one(work: Work) -> None:
-    assert [each.code for each in work(crossing.Stored, inflation=4.0).row().remarks if each.code == "inflated"] == []
-    untraced = work(crossing.Stored, inflation=4.0, trace=False).row()
-    assert [each.text[:50] for each in untraced.remarks if each.code == "inflated"] == [
-        "it converts on the host first, so 4 times the byte"
-    ]
-
-
-@pytest.mark.slow
-def test_another_memory_than_declared_is_a_remark(work: Work) -> None:
-    (remark,) = [each for each in work(crossing.StoredPinned).row().remarks if each.code == "wrong-memory"]
-    assert remark.text == "its copies used pinned memory on the host, by the device's records, and not pageable memory"
-    assert remark.fix is None
-    (remark,) = [each for each in work(crossing.Stored, dma="pinned").row().remarks if each.code == "wrong-memory"]
-    assert remark.fix == "make sure that the memory is page-locked when the copy is made"
-
-
 def test_nothing_is_traced_before_everything_is_timed_and_sent(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     marked: list[str] = []
     real = Marker.set
@@ -245,31 +208,6 @@ def test_wrong_contents_of_a_traced_trial_remove_the_bandwidth(work: Work) -> No
     row = work(crossing.WrongTraced).row()
     assert row.verified.value is False
     assert row.rate.reason == "what arrived was not what was sent, so no bandwidth is given"
-
-
-def test_lost_records_are_not_elision(work: Work) -> None:
-    row = work(crossing.Losing).row()
-    assert row.gbps is not None
-    assert "of the device's records were lost, so the bytes that crossed the link are not known" in (
-        row.dma.reason or ""
-    )
-    assert "so where the time went is not known" in (row.breakdown.reason or "")
-
-
-def test_clocks_that_disagree_leave_the_breakdown_unknown_and_not_the_bytes(work: Work) -> None:
-    row = work(crossing.Stepping).row()
-    assert row.gbps is not None
-    assert row.dma.value is not None
-    assert row.dma.value.nbytes == NBYTES
-    assert "the clocks of host and device disagree" in (row.breakdown.reason or "")
-    assert "outside" in {each.code for each in row.remarks}
-
-
-def test_drifting_clocks_give_no_breakdown(work: Work) -> None:
-    testing.skew_clock(0, 5e7)
-    row = work(crossing.Slowly).row()
-    assert row.dma.value is not None
-    assert "the clocks of host and device disagree: they moved by" in (row.breakdown.reason or "")
 
 
 def test_cancelling_while_tracing_keeps_all_timed_trials(work: Work) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from samples import known
 from tracing.captures import BEGIN_NS, MIB, call, copy, kernel, record, traced
 
@@ -20,8 +21,6 @@ from pyxfer._trace.breakdown import Crossed, break_down, breakdown_of, crossed, 
 from pyxfer._trace.collector import Traced
 from pyxfer._trace.records import CopyKind, Kind, MemoryKind, intervals, total_ns
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 # A MiB at 50 us is 21 GB/s.
 CEILING_S = 50e-6
 

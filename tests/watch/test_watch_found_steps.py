@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from frameworks.installed.available import SLOW, needs
+from frameworks.installed.conftest import SLOW, needs
 from watch.copying import in_threads, session, window_of
 from watch.programs import environment
 

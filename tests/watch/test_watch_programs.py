@@ -84,7 +84,7 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_a_program_runs_as_under_python(folder: Path, program: tuple[str, ...]) -> None:
     (folder / "package" / "link.py").symlink_to(folder / "script.py")
-    flags, arguments = ("-O", "-B", "-Wignore"), (*program, "first", "--skip", "3", "-m")
+    flags, arguments = ("-q", "-B", "-Wignore"), (*program, "first", "--skip", "3", "-m")
     alone, watched = (run(*flags, *watch, *arguments, cwd=folder) for watch in ((), WATCH))
     assert alone.returncode == watched.returncode == 0, (alone.stderr, watched.stderr)
     assert json.loads(watched.stdout) == json.loads(alone.stdout)

@@ -207,7 +207,7 @@ def test_an_error_while_the_window_closes_leaves_nothing_active_and_a_remark(
     assert marks._recorder is None
     remark = w.result.remarks[-1]
     assert (remark.code, remark.text) == ("lost", f"the window is lost: {why}")
-    assert w.text().count("is lost") == 1
+    assert w.result.text().count("is lost") == 1
     monkeypatch.undo()
     with session():
         pass

@@ -11,7 +11,7 @@ import statistics
 from pathlib import Path
 
 import pytest
-from frameworks.installed.available import PATIENCE_S, SLOW, needs
+from frameworks.installed.conftest import PATIENCE_S, SLOW, needs
 
 import pyxfer
 

@@ -7,7 +7,7 @@ import re
 from importlib import metadata
 
 import pytest
-from frameworks.installed.available import PATIENCE_S, SLOW, TITLES, is_installed, needs
+from frameworks.installed.conftest import PATIENCE_S, SLOW, TITLES, is_installed, needs
 
 import pyxfer
 from pyxfer._document import runs

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from command_line import interrupt_when, pyxfer
 from frameworks import own_routes
-from frameworks.installed.available import PATIENCE_S, SLOW, needs
-from frameworks.installed.misaligned import Misaligned
+from frameworks.installed.conftest import PATIENCE_S, SLOW, needs
 
 import pyxfer as px
 from pyxfer._document import codec
@@ -20,7 +19,7 @@ pytestmark = SLOW
 @needs("tensorflow", "jax")
 def test_unaligned_memory_aborts_tensorflow_and_all_else_is_measured(meeting_place: Path) -> None:
     del meeting_place
-    px.register_route(own_routes.make_route("tf.misaligned", Misaligned))
+    px.register_route(own_routes.make_route("tf.misaligned", own_routes.Misaligned))
     run = px.frameworks(
         ["tensorflow", "jax"],
         route=["tf.misaligned", "tf.ingest", "jax.ingest"],

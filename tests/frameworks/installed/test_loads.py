@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,9 @@ import pytest
 from route_checks import import_or_skip
 
 import pyxfer
-from pyxfer._upload import api, uploader
-from pyxfer._upload.uploader import Uploader
 from pyxfer.errors import UsageError
-from pyxfer.native import Choice, Engine
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("over_host_memory")]
 ITEMS = 24
 BYTES_OF = {
     "BOOL": 1,
@@ -32,19 +27,6 @@ BYTES_OF = {
     "F8_E4M3": 1,
     "F8_E5M2": 1,
 }
-
-
-@pytest.fixture(autouse=True)
-def _over_host_memory(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    made: dict[Any, Uploader] = {}
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    monkeypatch.setattr(uploader, "choose", lambda *_: Choice(engine, "host", ""))
-    monkeypatch.setattr(api, "_by_name", {})
-    monkeypatch.setattr(api, "_by_index", made)
-    yield
-    gc.collect()
-    for each in made.values():
-        each.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from frameworks.installed.available import SLOW, needs
+from frameworks.installed.conftest import SLOW, needs
 
 from pyxfer._frameworks.registry import FRAMEWORKS, load_framework
 from pyxfer._report.recipes import NOT_RECOMMENDED, RAW_UPLOAD, RECIPES

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +10,13 @@ import numpy as np
 import pytest
 from route_checks import import_or_skip
 
-from pyxfer._upload import api, uploader
-from pyxfer._upload.uploader import Uploader
-from pyxfer.native import Choice, Engine
-
 GUIDE = Path(__file__).parents[3] / "docs" / "uploading.md"
 if not GUIDE.exists():
     pytest.skip("the guide is not beside the tests", allow_module_level=True)
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("over_host_memory")]
 PROGRAMS = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
 FEATURES, CLASSES, BATCHES = 12, 3, 6
-
-
-@pytest.fixture(autouse=True)
-def _over_host_memory(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    made: dict[Any, Uploader] = {}
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    monkeypatch.setattr(uploader, "choose", lambda *_: Choice(engine, "host", ""))
-    monkeypatch.setattr(api, "_by_name", {})
-    monkeypatch.setattr(api, "_by_index", made)
-    yield
-    gc.collect()
-    for each in made.values():
-        each.close()
 
 
 def run(*marks: str) -> dict[str, Any]:

@@ -1,18 +1,22 @@
-"""Prefetching from the loaders of installed frameworks on the CPU."""
+"""Prefetching from the loaders of installed frameworks on the CPU, and the loops of bench/never_slower.py."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
 from collections.abc import Iterator
 from typing import Any
 
+import never_slower_loops
 import numpy as np
 import pytest
+from never_slower_peers import PEERS
 from numpy.typing import NDArray
 from upload.feeding import threads
 
+from pyxfer._document.runs import FrameworkName
 from pyxfer._upload.arrays import source_of
 from pyxfer._upload.uploader import Uploader
 from pyxfer.errors import UsageError
@@ -159,3 +163,18 @@ def test_tensors_that_are_not_one_array_are_refused(up: Uploader, tensorflow: An
         dataset = tensorflow.data.Dataset.from_tensors(each)
         with pytest.raises(UsageError, match=r"^batch(\[0\])?: "):
             list(up.prefetch(dataset, "tensorflow"))
+
+
+@pytest.mark.usefixtures("own_uploaders")
+def test_each_way_of_each_loop_of_the_benchmark_gives_the_right_contents(framework: FrameworkName) -> None:
+    peer = PEERS[framework]("host")
+    for case in never_slower_loops.loops_of(peer, "host"):
+        prepared = case.prepare()  # which checks them
+        for name, step in {**prepared.ways, **prepared.references}.items():
+            prepared.settle(name)
+            step()
+        assert len(prepared.ways) > 1
+        prepared.close()
+        peer.synchronize()  # a step that runs keeps its batch
+        del prepared, step
+        gc.collect()
