@@ -11,6 +11,7 @@ from samples import make_device, make_environment, make_link
 
 from pyxfer._document.links import (
     HOST_END,
+    Counted,
     FlowPlan,
     LatencyTrial,
     LinkDevice,
@@ -146,6 +147,13 @@ def _measured(plan: TrafficPlan, rate_of: RateOf, unavailable: str | None) -> Tr
     ]
     if plan.node is not None:
         subject.pages = Fact({str(plan.node): 16384})
+    if plan.group == "pairs" and len(plan.flows) == 1:
+        source, sent = plan.flows[0].source, 10 * plan.nbytes
+        over_nvlink = bool(plan.peer_access)
+        subject.counted = [
+            Counted(source, "nvlink-sent", Fact(sent if over_nvlink else 0), sent),
+            Counted(source, "pcie-sent", Fact(4096 if over_nvlink else sent), sent),
+        ]
     return subject
 
 

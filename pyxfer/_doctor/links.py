@@ -9,7 +9,7 @@ import msgspec
 from pyxfer._doctor.case import Check, Findings
 from pyxfer._doctor.examine import examine, in_order, without_trials
 from pyxfer._document.examinations import Examination, Finding
-from pyxfer._document.links import SHARED_BELOW, Links, end_name, end_names
+from pyxfer._document.links import SHARED_BELOW, Counted, Links, end_name, end_names
 from pyxfer._document.machines import unknown
 from pyxfer._measure.link_runs import runs_of
 from pyxfer.errors import UsageError
@@ -114,6 +114,32 @@ def _peers(links: Links) -> Findings:
     for text in without_nvlink(links):
         why = "a bridge is missing, or links are down"
         yield missing.suspicious(text, why, "likely", "look at nvidia-smi nvlink -s")
+    around = Check("another-way", "way of the bytes", "bytes cross the NVLink that joins the GPUs")
+    for text in ways_around(links):
+        why = "peer access is off or goes around NVLink"
+        yield around.wrong(text, why, "likely", "look at nvidia-smi topo -p2p n")
+
+
+def ways_around(run: Links) -> Iterator[str]:
+    """Pairs whose bytes did not cross the NVLink that joins them."""
+    joined = {(peer.source, peer.destination) for peer in run.peers if peer.kind == "nvlink"}
+    for row in run.traffics:
+        ends = (row.flows[0].source, row.flows[0].destination)
+        if row.group == "pairs" and len(row.flows) == 1 and row.peer_access and ends in joined:
+            engine = "copy engines" if row.engine == "ce" else "kernels"
+            sent = {each.counter: each for each in row.counted if each.device == ends[0]}
+            if _is_crossed(sent.get("pcie-sent")) and not _is_crossed(sent.get("nvlink-sent"), unknown=True):
+                yield (
+                    f"{end_name(ends[0])} to {end_name(ends[1])} ({row.case}, {engine}) went over "
+                    "PCI Express, although NVLink joins the two."
+                )
+
+
+def _is_crossed(counted: Counted | None, *, unknown: bool = False) -> bool:
+    """Whether a counter saw most of the bytes; `unknown` without a count."""
+    if counted is None or counted.counted.value is None or not counted.sent:
+        return unknown
+    return counted.counted.value >= counted.sent / 2
 
 
 def without_nvlink(run: Links) -> Iterator[str]:

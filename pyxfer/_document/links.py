@@ -34,6 +34,7 @@ HostDirection = Literal["h2d", "d2h", "both"]
 FlowSide = Literal["h2d", "d2h", "peer", "local"]
 Trait = Literal["c2c", "integrated", "mig", "vgpu", "wsl2", "hmm", "no-tree"]
 TreeVerdict = Literal["agrees", "differs", "hidden"]
+Counter = Literal["pcie-sent", "pcie-received", "nvlink-sent", "nvlink-received"]
 
 
 def end_name(end: int) -> str:
@@ -124,6 +125,15 @@ class LinkFlow(FlowPlan, frozen=True):
         return None if self.rate.value is None else self.rate.value.gbps
 
 
+class Counted(msgspec.Struct, frozen=True):
+    """The bytes that NVML counted on a link of a device while `sent` bytes were copied over it or past it."""
+
+    device: int
+    counter: Counter
+    counted: Fact[int]
+    sent: int
+
+
 class TrafficPlan(msgspec.Struct, frozen=True):
     """Copies that run at once, or one stream of them; the fields are those of `Traffic`."""
 
@@ -148,6 +158,7 @@ class Traffic(ShortRepr, TrafficPlan, frozen=True, kw_only=True):
     sum_alone_gbps: Fact[float]
     slowest_gbps: Fact[float]
     pages_by_node: Fact[dict[str, int]] | None = None
+    counted: tuple[Counted, ...] = ()
     trials: tuple[LinkTrial, ...] = ()
     remarks: tuple[Remark, ...] = ()
 

@@ -59,6 +59,7 @@ class Assembler:
             sum_alone_gbps=unknown(NO_ALONE),
             slowest_gbps=unknown(reason),
             pages_by_node=subject.pages,
+            counted=tuple(subject.counted),
             trials=tuple(subject.trials),
             remarks=tuple(self._remarks(subject.trials, len(plan.flows), failure)),
         )

@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from pyxfer._ceiling.stages import MEASURING_S, PREPARING_S, circumstances
-from pyxfer._document.links import LinkDevice, LinkGroup, Links, PeerLink
+from pyxfer._document.links import Counter, LinkDevice, LinkGroup, Links, PeerLink
 from pyxfer._document.machines import Device, Environment, Fact, LinkState, Remark, unknown
 from pyxfer._document.runs import LEFT_OUT, Ending
 from pyxfer._links import plan as plans
@@ -24,6 +24,7 @@ from pyxfer._links.resources import LinkResources, Memory
 from pyxfer._links.rows import Assembler, interference
 from pyxfer._links.surroundings import host_nodes, read_device, read_peers, read_tree
 from pyxfer._links.traffic import DEPTH, SIZES, SmallSubject, TrafficSubject
+from pyxfer._machine import nvlink
 from pyxfer._machine import nvml as management
 from pyxfer._machine.devices import find_device, list_devices
 from pyxfer._machine.environment import read_environment
@@ -139,6 +140,7 @@ class Session(RunSession[Links]):
         self._on_progress = on_progress
         self._started = time.perf_counter()
         nvml = management.shared()
+        self._nvml = nvml
         self._before = read_environment(choice.engine, devices[0])
         self._after: Environment | None = None
         self._devices: list[LinkDevice] = [read_device(choice.engine, device, nvml) for device in devices]
@@ -208,7 +210,8 @@ class Session(RunSession[Links]):
             takes_s, plan = 0.0, traffic.plan
             if self._choice.runtime == "host" and plan.engine == "sm":  # the check of interpreted kernels
                 takes_s = DEPTH * len(plan.flows) * plan.nbytes / plans.INTERPRETED_BYTES_PER_S
-            self._prepare_in_time(traffic, traffic.prepare, takes_s)
+            read = self._read_counters if self._choice.runtime == "cuda" else None
+            self._prepare_in_time(traffic, partial(traffic.prepare, read), takes_s)
         for number, small in enumerate(self._small):
             self._prepare_in_time(small, partial(small.prepare, self._request.seed + number))
         self._wake_links()
@@ -232,6 +235,10 @@ class Session(RunSession[Links]):
 
     def _latest_s(self, more_s: float) -> float:
         return math.inf if self._request.complete else self._started + self._parameters.budget_s - CLOSING_S + more_s
+
+    def _read_counters(self, device: int) -> dict[Counter, Fact[int]]:
+        found = next(each.device for each in self._devices if each.device.index == device)
+        return nvlink.read_counters(self._nvml, found)
 
     def _wake_links(self) -> None:
         """Read the state of each link while it copies, because an idle link may be slower."""

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from pyxfer._ceiling.arena import PLACE_BYTES
 from pyxfer._ceiling.plans import BATCH_API, BATCH_CALL
-from pyxfer._document.links import HOST_END, MIN_OVERLAP, LinkTrial, seconds_a_gigabyte
+from pyxfer._document.links import HOST_END, MIN_OVERLAP, Counted, Counter, LinkTrial, seconds_a_gigabyte
 from pyxfer._document.machines import Fact, Side, unknown
 from pyxfer._document.runs import Trial
 from pyxfer._links.plan import TrafficPlan
+from pyxfer._machine.nvlink import counted_between
 from pyxfer._measure.run import own_failure
 from pyxfer._trace.records import levels, total_ns, union
 from pyxfer.errors import MeasurementError
@@ -24,6 +25,8 @@ from pyxfer.units import format_percent, format_seconds
 if TYPE_CHECKING:
     from pyxfer._links.resources import LinkResources
     from pyxfer.native._cuda import Flow, FlowStamps, Lane
+
+    ReadCounters = Callable[[int], Mapping[Counter, Fact[int]]]
 
 Nanoseconds = NDArray[np.int64]
 
@@ -58,6 +61,7 @@ class TrafficSubject(LinkSubject):
     def __init__(self, plan: TrafficPlan, resources: LinkResources) -> None:
         self.plan = plan
         self.verified: list[Fact[bool]] = [unknown(NOT_PREPARED) for _ in plan.flows]
+        self.counted: list[Counted] = []
         self.pages: Fact[dict[str, int]] | None = None
         self.trials: list[LinkTrial] = []
         self._resources = resources
@@ -72,13 +76,13 @@ class TrafficSubject(LinkSubject):
     def is_ready(self) -> bool:
         return bool(self._flows)
 
-    def prepare(self) -> None:
+    def prepare(self, read_counters: ReadCounters | None = None) -> None:
         with own_failure(self._give_up):
             self._set_access()
             depth = DEPTH if len(self.plan.flows) == 1 else DEPTH_TOGETHER
             flows = [self._resources.flow(flow, self.plan, depth) for flow in self.plan.flows]
             self._note_pages()
-            stamps = self._check(flows)
+            stamps = self._check(flows, read_counters)
             if any(fact.value is False for fact in self.verified):
                 raise MeasurementError(WRONG)
             items = [stamp.end_ns - stamp.begin_ns for stamp in stamps]
@@ -126,18 +130,31 @@ class TrafficSubject(LinkSubject):
             find = memory.source if flow.source == HOST_END else memory.landing
             self.pages = memory.pages(find(flow, self.plan.node, self.plan.nbytes))
 
-    def _check(self, flows: Sequence[Flow]) -> list[FlowStamps]:
-        """Run it over poisoned memory, and compare what arrives."""
+    def _check(self, flows: Sequence[Flow], read_counters: ReadCounters | None) -> list[FlowStamps]:
+        """Run it over poisoned memory, compare what arrives, and take the counters around it."""
         memory, node, nbytes = self._resources.memory, self.plan.node, self.plan.nbytes
         for flow in self.plan.flows:
             memory.poison(memory.landing(flow, node, nbytes), nbytes)
+        devices, read = sorted(self.plan.devices), read_counters or (lambda _: {})
+        before = list(map(read, devices))
         stamps = self._run(flows, CHECK_S)
+        for device, *readings in zip(devices, before, list(map(read, devices)), strict=True):
+            sent, received = (self._crossed(device, stamps, outwards=outwards) for outwards in (True, False))
+            for counter, counted in counted_between(*readings).items():
+                self.counted.append(Counted(device, counter, counted, sent if counter.endswith("-sent") else received))
         for number, flow in enumerate(self.plan.flows):
             seed = memory.source(flow, node, nbytes).seed
             if seed is None:
                 raise RuntimeError("a source has no contents")
             self.verified[number] = Fact(memory.arrived(memory.landing(flow, node, nbytes), nbytes, seed))
         return stamps
+
+    def _crossed(self, device: int, stamps: Sequence[FlowStamps], *, outwards: bool) -> int:
+        return sum(
+            self.plan.nbytes * int(stamp.begin_ns.size)
+            for flow, stamp in zip(self.plan.flows, stamps, strict=True)
+            if (flow.source if outwards else flow.destination) == device and flow.source != flow.destination
+        )
 
 
 def trial_seconds(item_s: Sequence[float], depth: int) -> float:

@@ -1,7 +1,10 @@
-"""NVLink and NVLink-C2C: how many links a GPU has, and what they carry on paper."""
+"""NVLink and NVLink-C2C: how many links a GPU has, what they carry on paper, and the bytes that NVML counts on them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from pyxfer._document.links import Counter
 from pyxfer._document.machines import Device, Fact
 from pyxfer._machine.nvml import Nvml, field, is_unsupported, text_of
 from pyxfer._machine.pci import canonical_address
@@ -9,6 +12,11 @@ from pyxfer._machine.pci import canonical_address
 # nvml.h: numbers of fields. Speeds are of one link in one direction.
 _SPEED_MBPS = 90
 _C2C_LINKS, _C2C_MBPS = 170, 172
+_PCIE_SENT, _PCIE_RECEIVED = 197, 198
+_NVLINK_SENT_KIB, _NVLINK_RECEIVED_KIB = 138, 139
+_NVLINK_5_SENT, _NVLINK_5_RECEIVED = 202, 204
+_ALL_LINKS = 0xFFFFFFFF
+_KIB = 1024
 _MAX_LINKS = 18
 _P2P_NVLINK, _P2P_FINE = 2, 0
 
@@ -58,3 +66,45 @@ def c2c_gbps(nvml: Nvml, device: Device) -> Fact[float]:
     if not links.value or not speed.value:
         return Fact(reason="NVML gives this GPU no NVLink-C2C link")
     return Fact(links.value * speed.value / 1e3)
+
+
+def read_counters(nvml: Nvml, device: Device) -> dict[Counter, Fact[int]]:
+    """The bytes that have crossed the device's links since the driver was loaded."""
+    return {
+        "pcie-sent": field(nvml, device, _PCIE_SENT),
+        "pcie-received": field(nvml, device, _PCIE_RECEIVED),
+        "nvlink-sent": _nvlink_bytes(nvml, device, _NVLINK_SENT_KIB, _NVLINK_5_SENT),
+        "nvlink-received": _nvlink_bytes(nvml, device, _NVLINK_RECEIVED_KIB, _NVLINK_5_RECEIVED),
+    }
+
+
+def _nvlink_bytes(nvml: Nvml, device: Device, kib: int, nvlink_5: int) -> Fact[int]:
+    older, links = field(nvml, device, kib, _ALL_LINKS), active_links(nvml, device)
+    if older.value is not None:
+        return Fact(older.value * _KIB)
+    if not links.value:
+        return Fact(reason=older.reason)
+    counts = [field(nvml, device, nvlink_5, link) for link in links.value]
+    missing = next((count.reason for count in counts if count.value is None), None)
+    return Fact(reason=missing) if missing else Fact(sum(count.value or 0 for count in counts))
+
+
+Counts = Mapping[Counter, Fact[int]]
+_PCIE_WRAPS_AT = 1 << 32
+"""nvml.h says that the counters of PCIe wrap. Those of an H200 have 32 bits, so at most 4 GiB can be counted."""
+
+
+def counted_between(before: Counts, after: Counts) -> dict[Counter, Fact[int]]:
+    """The bytes between two readings, if they are less than 4 GiB."""
+    found: dict[Counter, Fact[int]] = {}
+    for counter, end in after.items():
+        begin = before[counter]
+        if begin.value is None or end.value is None:
+            found[counter] = Fact(reason=begin.reason or end.reason)
+        elif end.value >= begin.value:
+            found[counter] = Fact(end.value - begin.value)
+        elif counter.startswith("pcie") and begin.value < _PCIE_WRAPS_AT:
+            found[counter] = Fact(end.value + _PCIE_WRAPS_AT - begin.value)
+        else:
+            found[counter] = Fact(reason="the counter went back, as when the driver is loaded anew")
+    return found

@@ -37,7 +37,7 @@ def answer(run: Links) -> Answer:
     return Answer(status, f"{sentence(said)} {link_words.sentence(run)}")
 
 
-_OF_LINKS = OF_LINK | {"links-contents", "shared-uplink", "together", "slow-link", "no-nvlink"}
+_OF_LINKS = OF_LINK | {"links-contents", "shared-uplink", "together", "slow-link", "no-nvlink", "another-way"}
 
 
 def _bad(run: Links) -> list[Finding]:

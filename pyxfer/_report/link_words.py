@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pyxfer._doctor.links import without_nvlink
+from pyxfer._doctor.links import ways_around, without_nvlink
 from pyxfer._document import links as documents
 from pyxfer._document.links import HOST_END, SHARED_BELOW, Links, Traffic, end_name, end_names
 from pyxfer._document.machines import Fact, Remark
@@ -113,7 +113,7 @@ def limits(run: Links) -> Iterator[str]:
     sharing = run.sharing
     groups, slow = (None, None) if sharing is None else (sharing.groups.value, sharing.slow.value)
     of_map = (*map(group_text, groups or ()), *_undecided(run), *map(slow_text, slow or ()))
-    return (clean(text, _LONGEST) for text in (*of_map, *losing_sides(run), *without_nvlink(run)))
+    return (clean(text, _LONGEST) for text in (*of_map, *losing_sides(run), *ways_around(run), *without_nvlink(run)))
 
 
 def first_limits(run: Links) -> Iterator[str]:

@@ -12,7 +12,7 @@ from pyxfer._doctor.examine import examine_run
 from pyxfer._doctor.links import examine_links
 from pyxfer._document import codec
 from pyxfer._document.examinations import Examination, Status
-from pyxfer._document.links import FlowPlan
+from pyxfer._document.links import Counted, FlowPlan
 from pyxfer._document.machines import Fact, Placement, unknown
 from pyxfer._document.runs import Run, Trial
 from pyxfer._links.plan import TrafficPlan
@@ -137,7 +137,7 @@ def test_each_gpu_has_a_run_of_its_own_copies() -> None:
 
 def test_a_sound_host_has_no_fault_between_its_gpus() -> None:
     found = examine_links(make_links(4, groups=("together", "pairs")))
-    assert not {"shared-uplink", "slow-link", "together", "no-nvlink"} & (
+    assert not {"shared-uplink", "slow-link", "together", "no-nvlink", "another-way"} & (
         codes(found, "wrong") | codes(found, "suspicious")
     )
     assert "shared-uplink" in codes(found, "fine")
@@ -161,9 +161,16 @@ def test_a_limit_of_all_gpus_that_no_pair_shows_is_found() -> None:
     assert "together" in codes(examine_links(links), "suspicious")
 
 
-def test_missing_nvlinks_are_found() -> None:
+def test_missing_nvlinks_and_bytes_on_another_way_are_found() -> None:
     links = make_links(4, groups=("host", "pairs"), peers=peer_links(4, bare=[(0, 2)]))
     assert "no-nvlink" in codes(examine_links(links), "suspicious")
+    place = next(i for i, row in enumerate(links.traffics) if row.case == "read" and row.flows[0].destination == 1)
+    row, rows = links.traffics[place], list(links.traffics)
+    rows[place] = msgspec.structs.replace(row, counted=(Counted(row.flows[0].source, "pcie-sent", Fact(100), 100),))
+    assert "another-way" not in codes(examine_links(msgspec.structs.replace(links, traffics=tuple(rows))), "wrong")
+    counted = (*rows[place].counted, Counted(row.flows[0].source, "nvlink-sent", Fact(0), 100))
+    rows[place] = msgspec.structs.replace(row, counted=counted)
+    assert "another-way" in codes(examine_links(msgspec.structs.replace(links, traffics=tuple(rows))), "wrong")
 
 
 def test_wrong_contents_are_found() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import msgspec
@@ -21,7 +22,7 @@ from pyxfer._document.cells import (
     is_of_host,
     parse_cell,
 )
-from pyxfer._document.links import COPY_ENGINES, HOST_END, FlowPlan, LinkGroup, TrafficPlan
+from pyxfer._document.links import COPY_ENGINES, HOST_END, CopyEngine, FlowPlan, LinkGroup
 from pyxfer._document.machines import Side
 from pyxfer._document.runs import Memory
 from pyxfer.errors import UsageError
@@ -46,11 +47,21 @@ def raw_cells(draw: st.DrawFn) -> Cell:
     return cell_of(msgspec.structs.replace(make_measurement(), side=side, nbytes=draw(SIZES), **names), gpu)
 
 
+@dataclass(frozen=True)
+class Copies:
+    group: LinkGroup
+    case: str
+    engine: CopyEngine
+    nbytes: int
+    node: int | None
+    flows: tuple[FlowPlan, ...]
+
+
 @st.composite
 def link_cells(draw: st.DrawFn) -> Cell:
     groups: tuple[LinkGroup, ...] = ("host", "together", "pairs", "local", "numa")
     group = draw(st.sampled_from(groups))
-    case = "-".join(draw(st.lists(st.text("amz019", min_size=1, max_size=5), min_size=1, max_size=3)))
+    case = draw(st.from_regex(r"[a-z0-9]+(-[a-z0-9]+)*", fullmatch=True))
     gpus = draw(st.lists(st.integers(0, 15), min_size=1, max_size=4, unique=True))
     if group in ("pairs", "local"):
         flows = [
@@ -63,8 +74,7 @@ def link_cells(draw: st.DrawFn) -> Cell:
         # Only copies in one direction are measured from a NUMA node.
         flows = draw(st.sampled_from((there, back) if group == "numa" else (there, back, there + back)))
     node = draw(NODES) if group == "numa" else None
-    engine = draw(st.sampled_from(COPY_ENGINES))
-    copies = TrafficPlan(group, case, engine, draw(SIZES), tuple(flows), node=node)
+    copies = Copies(group, case, draw(st.sampled_from(COPY_ENGINES)), draw(SIZES), node, tuple(flows))
     return draw(st.sampled_from([cell_of_total(copies), *(cell_of_flow(copies, flow) for flow in flows)]))
 
 

@@ -15,6 +15,7 @@ import pytest
 from machine.fake_host import GPU, NO_NVML, FakeBinding, NVMLError, gpu, nvml, nvml_link, without_nvml
 from samples import make_environment
 
+from pyxfer._document.links import Counter
 from pyxfer._document.machines import Clocks, Fact, LinkState, unknown
 from pyxfer._machine import health, nvlink
 from pyxfer._machine import nvml as management
@@ -244,6 +245,7 @@ def test_without_a_driver_every_fact_of_nvlink_has_the_reason() -> None:
         nvlink.link_gbps(absent, gpu()),
         nvlink.links_between(absent, gpu(), gpu()),
         nvlink.c2c_gbps(absent, gpu()),
+        *nvlink.read_counters(absent, gpu()).values(),
     ]
     assert all(NO_NVML in (fact.reason or "") for fact in facts)
 
@@ -266,3 +268,37 @@ def test_c2c_carries_its_links_times_their_speed() -> None:
     assert nvlink.c2c_gbps(linked(fields={170: 10, 172: 45000}), gpu()).value == 450.0
     assert nvlink.c2c_gbps(linked(fields={170: 0, 172: 0}), gpu()).value is None
     assert "Not Supported" in (nvlink.c2c_gbps(linked(), gpu()).reason or "")
+
+
+def test_counters_are_bytes_of_all_links() -> None:
+    everything = 0xFFFFFFFF
+    read = nvlink.read_counters(linked(fields={197: 5, 198: 6, (138, everything): 7, (139, everything): 8}), gpu())
+    assert {name: fact.value for name, fact in read.items()} == {
+        "pcie-sent": 5,
+        "pcie-received": 6,
+        "nvlink-sent": 7 * 1024,
+        "nvlink-received": 8 * 1024,
+    }
+
+
+def test_counters_of_nvlink_5_are_those_of_each_link() -> None:
+    library = linked(3, {202: 10, (202, 1): 20, (202, 2): 30})
+    assert nvlink.read_counters(library, gpu())["nvlink-sent"].value == 60
+    assert nvlink.read_counters(library, gpu())["nvlink-received"].value is None
+    assert nvlink.read_counters(linked(0), gpu())["nvlink-sent"].value is None
+
+
+@pytest.mark.parametrize(
+    ("counter", "before", "after", "counted"),
+    [
+        ("pcie-sent", 10, 35, 25),
+        ("pcie-received", 9, 3, (1 << 32) - 6),
+        ("pcie-sent", 1 << 40, 1, None),
+        ("nvlink-sent", 9, 8, None),
+        ("nvlink-sent", None, 8, None),
+    ],
+    ids=["more", "wrapped at 32 bits", "more bits", "went back", "not read"],
+)
+def test_the_bytes_between_two_readings(counter: Counter, before: int | None, after: int, counted: int | None) -> None:
+    begin: Fact[int] = Fact(reason="no") if before is None else Fact(before)
+    assert nvlink.counted_between({counter: begin}, {counter: Fact(after)})[counter].value == counted

@@ -14,7 +14,8 @@ from chart_parts import plots_of, titles_of, values_of
 from link_samples import h200_rate, make_links, peer_links
 from report_samples import DOCUMENTS, make_links_of_four
 
-from pyxfer._document.links import FlowPlan, Links, LinksSharing
+from pyxfer._doctor.links import ways_around
+from pyxfer._document.links import Counted, FlowPlan, Links, LinksSharing
 from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.runs import LEFT_OUT
 from pyxfer._links.plan import TrafficPlan
@@ -82,6 +83,26 @@ def test_the_losing_side_is_named_with_what_both_keep() -> None:
     assert "all GPUs at once (copy engines) h2d loses to d2h: it keeps 53.5 %" in text
     even = make_links(groups=("together",), rate_of=lambda plan, _: 50.0 if len(plan.flows) < 3 else 25.0)
     assert not list(losing_sides(even))
+
+
+def test_bytes_that_took_another_way_are_named() -> None:
+    run = make_links(groups=("pairs",))
+    assert not list(ways_around(run))
+    place = next(i for i, row in enumerate(run.traffics) if row.case == "read")
+    row = run.traffics[place]
+    sent = row.counted[0].sent
+    around = (
+        Counted(row.flows[0].source, "nvlink-sent", Fact(0), sent),
+        Counted(row.flows[0].source, "pcie-sent", Fact(sent), sent),
+    )
+    changed = list(run.traffics)
+    changed[place] = msgspec.structs.replace(row, counted=around)
+    (text,) = ways_around(msgspec.structs.replace(run, traffics=tuple(changed)))
+    assert text.startswith("0 to 1 (read, copy engines) went over PCI Express")
+    changed[place] = msgspec.structs.replace(
+        row, counted=(msgspec.structs.replace(around[0], counted=unknown("not supported")), around[1])
+    )
+    assert not list(ways_around(msgspec.structs.replace(run, traffics=tuple(changed))))
 
 
 def test_a_pair_without_nvlink_sampled_pairs_and_the_error_rate_are_named() -> None:
