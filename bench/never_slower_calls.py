@@ -100,7 +100,7 @@ class Used:
         self.engine, self.device, self.closed = engine, device, closed
         self.up = shared_uploader(device)
         self.index = self.up.device
-        mover = self.up._ready()
+        mover = self.up._ready(of_files=False)
         if not isinstance(mover, RingMover):
             raise UsageError("No ring can be made.")
         self.ring, self.pool = mover.ring, self.up._pool

@@ -18,6 +18,8 @@ from pyxfer.errors import UsageError
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from numpy.typing import NDArray
+
     from pyxfer._upload.targets import Target
 
     Group: TypeAlias = tuple[list[int], list[np.ndarray[Any, Any]] | None]
@@ -124,9 +126,9 @@ def groups_of(arrays: list[Any], target: Target) -> list[Group]:
     small: list[np.ndarray[Any, Any]] = []
     total = 0
     for place, (x, nbytes) in enumerate(zip(arrays, sizes, strict=True)):
-        array = x if nbytes >= 0 else target.as_array(x)
+        array: NDArray[Any] | None = x if nbytes >= 0 else target.as_array(x)
         size = nbytes if nbytes >= 0 or array is None else array.nbytes
-        if not 0 <= size <= _MAX_PACKED_BYTES or (refused and array.dtype in refused):
+        if array is None or size > _MAX_PACKED_BYTES or (refused and array.dtype in refused):
             found.append(([place], None))
             continue
         if total + size > _MAX_PACK_BYTES:

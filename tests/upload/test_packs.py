@@ -187,7 +187,7 @@ def test_a_plain_array_is_contiguous_and_of_no_other_object(engine: Engine, tmp_
     mapped = np.memmap(path, np.int16, "r")
     others = [whole.T, whole[:, 1:], np.asarray(mapped), mapped, whole.view(np.recarray), np.int16(1), [0], b"1", None]
     others += [np.frombuffer(b"12", np.int16)]
-    plain = [whole, whole[1:], whole[1:][1:], np.zeros(0), np.float32([1])[0:1], np.array(1.5)]
+    plain = [whole, whole[1:], whole[1:][1:], np.zeros(0), np.ones(1, np.float32)[0:1], np.array(1.5)]
     sizes, dtypes = engine.plain_arrays([*plain, *others])
     assert sizes == [48, 36, 24, 0, 4, 8] + [-1] * len(others)
     assert dtypes == [np.int16, np.float64, np.float32]
