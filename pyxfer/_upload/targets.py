@@ -348,10 +348,10 @@ class Torch(Target):
         return tensor if ring.upload_at_once(address, x.nbytes, tensor.data_ptr(), stream) else None
 
     def stream(self) -> int | None:
+        if self._raw_stream is not None:
+            return self._raw_stream(self.device)
         if is_host(self.engine):
             return None
-        if self._raw_stream is not None:
-            return int(self._raw_stream(self.device))
         return int(self.torch.cuda.current_stream(self.place).cuda_stream)
 
     def plain(self, y: Any) -> PlainArray | None:
