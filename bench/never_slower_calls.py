@@ -100,7 +100,7 @@ class Used:
         self.engine, self.device, self.closed = engine, device, closed
         self.up = shared_uploader(device)
         self.index = self.up.device
-        mover = self.up._ready()
+        mover = self.up._ready(of_files=False)
         if not isinstance(mover, RingMover):
             raise UsageError("No ring can be made.")
         self.ring, self.pool = mover.ring, self.up._pool
@@ -205,7 +205,15 @@ def jax_upload(nbytes: int, used: Used, peer: Any) -> Iterator[Timed]:
     """One array to JAX, which takes over memory of pyxfer's."""
     x = _bytes(nbytes)
     there = used.on_device(nbytes)
-    take = partial(peer.jax.dlpack.from_dlpack, Exported(used, there, nbytes))
+    exported = Exported(used, there, nbytes)
+    pyxfer.upload(x, "jax", used.device)
+    target: Any = used.up._targets["jax"]
+
+    def take() -> Any:
+        """What `from_dlpack` calls."""
+        place = target._backend(target._platform).device_from_local_hardware_id(used.index)
+        return target._take(exported.__dlpack__(), place, None)
+
     yield Timed(OWN, repeated(lambda: pyxfer.upload(x, "jax", used.device), peer.synchronize))
     ways = peer.uploads(x)
     for name in ("device_put", "device_put and wait"):
@@ -213,7 +221,8 @@ def jax_upload(nbytes: int, used: Used, peer: Any) -> Iterator[Timed]:
     yield Timed(
         "copy by the driver, and wait", repeated(partial(used.sent, there, x.ctypes.data, nbytes), _nothing), True
     )
-    yield Timed("from_dlpack", kept(take), True)
+    yield Timed("from_dlpack", kept(partial(peer.jax.dlpack.from_dlpack, exported)))
+    yield Timed("from_dlpack without its Python", kept(take), True)
     yield Timed("dropping the array", dropped(take), True)
     yield Timed("memory from the pool, and back", repeated(lambda: DeviceArray(used.pool, x.shape, UINT8), _nothing))
 
@@ -248,9 +257,7 @@ def torch_structure(count: int, nbytes: int, used: Used, peer: Any) -> Iterator[
     def send() -> None:
         used.ring.upload(used.engine.Pack(arrays), there, None if used.device == HOST else 0, False)
 
-    def views() -> list[Any]:
-        return [view.data for view in block.as_strided((count, nbytes), (nbytes, 1), 0).unbind()]
-
+    views = partial(peer.torch.unsafe_split_with_sizes, block, [nbytes] * count)
     yield Timed(OWN, repeated(lambda: pyxfer.upload(arrays, "torch", used.device), peer.synchronize))
     yield Timed("finding the arrays", repeated(walk, _nothing))
     yield Timed("gathering and copying by the ring", repeated(send, peer.synchronize), True)

@@ -6,6 +6,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -48,10 +49,26 @@ layout layout_of(py::array const& array) {
           numbers(array.strides(), array.strides() + array.ndim())};
 }
 
+/// Neighbours in a block with the shape and the dtype of the first, which are equally far apart.
+struct even_run {
+  py::array first;
+  std::size_t offset;
+  std::size_t step;
+  std::size_t count;
+
+  [[nodiscard]] bool continues_with(py::array const& next, std::size_t at) const {
+    auto const last = offset + (count - 1) * step;
+    auto const dtype = next.dtype();
+    return (dtype.is(first.dtype()) || dtype.equal(first.dtype())) && next.ndim() == first.ndim() &&
+           std::equal(next.shape(), next.shape() + next.ndim(), first.shape()) &&
+           (count == 1 || at - last == step);
+  }
+};
+
 /// Contiguous arrays that cross in one copy. Their memory must exist until it has ended.
 struct pack {
   layout all;
-  std::vector<std::size_t> offsets;
+  std::vector<even_run> runs;
 };
 
 /// Frameworks and kernels need at most this alignment, which is that of `cudaMalloc`.
@@ -59,27 +76,74 @@ constexpr std::size_t pack_alignment = 256;
 
 pack pack_of(std::vector<py::array> const& arrays) {
   std::vector<layout::part> parts;
-  std::vector<std::size_t> offsets;
+  std::vector<even_run> runs;
   parts.reserve(arrays.size());
-  offsets.reserve(arrays.size());
   std::size_t next = 0;
   for (auto const& each : arrays) {
     if ((each.flags() & py::array::c_style) == 0) {
       throw std::invalid_argument("the arrays of a block are contiguous");
     }
     auto const bytes = static_cast<std::size_t>(each.nbytes());
+    if (!runs.empty() && runs.back().continues_with(each, next)) {
+      auto& longer = runs.back();
+      longer.step = next - parts.back().offset;
+      ++longer.count;
+    } else {
+      runs.push_back({each, next, 0, 1});
+    }
     parts.push_back({reinterpret_cast<std::uintptr_t>(each.data()), bytes, next});
-    offsets.push_back(next);
     next += (bytes + pack_alignment - 1) / pack_alignment * pack_alignment;
   }
-  return {layout{std::move(parts)}, std::move(offsets)};
+  return {layout{std::move(parts)}, std::move(runs)};
+}
+
+py::list runs_of(pack const& from) {
+  py::list made;
+  for (auto const& each : from.runs) {
+    made.append(py::make_tuple(each.first.attr("shape"), each.first.dtype(), each.offset, each.step,
+                               each.count));
+  }
+  return made;
+}
+
+/// Whether it is exactly an array of NumPy's, contiguous, and its memory is that of such an array:
+/// nothing that belongs to another object, such as a mapped file.
+bool is_plain(py::handle object, py::handle array_type) {
+  auto const* proxy = py::detail::array_proxy(object.ptr());
+  if (!py::type::handle_of(object).is(array_type) || (proxy->flags & py::array::c_style) == 0) {
+    return false;
+  }
+  py::handle const base{proxy->base};
+  return !base || (py::type::handle_of(base).is(array_type) &&
+                   py::detail::array_proxy(base.ptr())->base == nullptr);
+}
+
+/// For each object the bytes of a plain array, or -1; and the dtypes of the plain ones.
+py::tuple plain_arrays(py::list const& objects) {
+  py::handle const array_type{
+      reinterpret_cast<PyObject*>(py::detail::npy_api::get().PyArray_Type_)};
+  py::list bytes{objects.size()};
+  py::list dtypes;
+  std::vector<PyObject*> known;
+  for (std::size_t place = 0; place < objects.size(); ++place) {
+    py::handle const object = PyList_GET_ITEM(objects.ptr(), static_cast<py::ssize_t>(place));
+    auto const plain = is_plain(object, array_type);
+    auto const array = plain ? py::reinterpret_borrow<py::array>(object) : py::array{};
+    bytes[place] = plain ? array.nbytes() : -1;
+    if (plain && std::find(known.begin(), known.end(), array.dtype().ptr()) == known.end()) {
+      known.push_back(array.dtype().ptr());
+      dtypes.append(array.dtype());
+    }
+  }
+  return py::make_tuple(bytes, dtypes);
 }
 
 void bind_pack(py::module_& module) {
   py::class_<pack>(module, "Pack", py::module_local(), py::is_final())
       .def(py::init(&pack_of), py::arg("arrays"))
-      .def_readonly("offsets", &pack::offsets)
+      .def_property_readonly("runs", &runs_of)
       .def_property_readonly("nbytes", [](pack const& self) { return self.all.bytes(); });
+  module.def("plain_arrays", &plain_arrays, py::arg("objects"));
 }
 
 using file_row = std::tuple<int, int, std::size_t, std::string>;
@@ -126,9 +190,7 @@ void bind_files(py::module_& module) {
 bool at_once(ring& through, layout const& from, std::uintptr_t to,
              std::optional<std::uintptr_t> on) {
   gil_released const released;
-  return run_interruptibly([&](interruption const& interrupted) {
-    return through.upload_at_once(from, to, stream_of(on), interrupted);
-  });
+  return through.upload_at_once(from, to, stream_of(on));
 }
 
 void bind_transfers(owner_class<ring>& kind) {
@@ -176,6 +238,26 @@ void bind_transfers(owner_class<ring>& kind) {
       [](ring& self, pack const& from, std::uintptr_t device_address,
          std::optional<std::uintptr_t> on) { return at_once(self, from.all, device_address, on); },
       py::arg("pack"), py::arg("device_address"), py::arg("stream"));
+  kind.def(
+      "await_at_once",
+      [](ring& self) {
+        run_interruptibly([&](interruption const& interrupted) {
+          self.await_at_once(interrupted);
+          return true;
+        });
+      },
+      release_gil());
+  kind.def(
+      "upload",
+      [](ring& self, py::array const& array, std::uintptr_t device_address,
+         std::optional<std::uintptr_t> after, bool wait) {
+        auto const from = layout_of(array);
+        gil_released const released;
+        return run_interruptibly([&](interruption const& interrupted) {
+          return self.upload(from, device_address, stream_of(after), wait, interrupted);
+        });
+      },
+      py::arg("array").noconvert(), py::arg("device_address"), py::arg("stream"), py::arg("wait"));
   kind.def(
       "upload",
       [](ring& self, pack const& from, std::uintptr_t device_address,
@@ -276,6 +358,7 @@ void bind_ring(py::module_& module) {
           "threads_for",
           [](ring const& self, std::size_t nbytes) { return self.plan_for(nbytes).threads(); },
           py::arg("nbytes"))
+      .def("alert", &ring::alert)
       .def("cancel", &ring::cancel, release_gil())
       .def("close", &ring::close, py::arg("patience_s") = 30.0, release_gil())
       .def("abandon", &ring::abandon, release_gil());

@@ -10,7 +10,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
+
 namespace pyxfer {
+namespace {
+
+/// The Python of an upload takes up to this long after a pause.
+constexpr std::chrono::microseconds expected_within{300};
+
+}  // namespace
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t) &&
                   std::atomic<std::uint32_t>::is_always_lock_free,
@@ -54,6 +62,13 @@ void crew::start(CUcontext context) {
   started.get();
 }
 
+/// It wakes one thread, because a system call for each of the others would delay its caller.
+void crew::alert() noexcept {
+  expects_.store(host_clock::now() + expected_within, std::memory_order_relaxed);
+  alerted_ = true;
+  work_came_.ring(1);
+}
+
 void crew::run(int others, seat_work const& work) {
   if (others == 0) {
     work(0);
@@ -64,6 +79,7 @@ void crew::run(int others, seat_work const& work) {
   seats_ = others;
   work_came_.ring(others);
   work(0);
+  expects_.store({}, std::memory_order_relaxed);
   await_done(others - seats_.exchange(0));
 }
 
@@ -81,6 +97,7 @@ void crew::serve() {
   for (auto rings = work_came_.rings(); !ended_; rings = work_came_.rings()) {
     auto const seat = take_seat();
     if (seat == 0) {
+      if (alerted_.exchange(false)) { work_came_.ring(static_cast<int>(threads_.size())); }
       spin_until([&] { return work_came_.rings() != rings; });
       work_came_.sleep(rings);
       continue;
@@ -102,7 +119,10 @@ int crew::take_seat() noexcept {
 template <typename Done>
 void crew::spin_until(Done const& done) const {
   auto const begin = host_clock::now();
-  while (!done() && seconds_between(begin, host_clock::now()) < spin_s_) {
+  for (auto now = begin; !done(); now = host_clock::now()) {
+    if (seconds_between(begin, now) >= spin_s_ && now >= expects_.load(std::memory_order_relaxed)) {
+      return;
+    }
     std::this_thread::yield();
   }
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "cuda/wait.hpp"
+
 #include <cuda.h>
 
 #include <atomic>
@@ -42,6 +44,8 @@ class bell {
 /// | seats_   | the caller, threads that take one    | the same             | itself                                |
 /// | done_    | threads, after their work            | the caller           | itself: it sees what they wrote       |
 /// | awaited_ | the caller, before it looks at done_ | threads, after done_ | itself: one of the two sees the other |
+/// | alerted_ | `alert`, the thread that it wakes    | threads              | itself: it is taken once              |
+/// | expects_ | `alert`, the caller                  | every thread         | relaxed: it only prolongs a wait      |
 /// | ended_   | `close`                              | threads              | itself                                |
 // clang-format on
 class crew {
@@ -61,6 +65,10 @@ class crew {
   /// not throw.
   void run(int others, seat_work const& work);
 
+  /// Wakes the threads for work that comes soon; they look for it for 0.3 ms. Any thread may call
+  /// it.
+  void alert() noexcept;
+
   /// Ends the threads; a second time does nothing.
   void close() noexcept;
 
@@ -79,6 +87,9 @@ class crew {
   std::atomic<int> seats_{0};  ///< number of free seats; the last one to be taken is seat 1
   std::atomic<int> done_{0};
   std::atomic<bool> awaited_{false};  ///< the caller sleeps until the threads are done
+  std::atomic<bool> alerted_{false};  ///< the next thread to wake wakes the others
+  /// Until then threads look for work.
+  std::atomic<host_clock::time_point> expects_{host_clock::time_point{}};
   std::atomic<bool> ended_{false};
   std::vector<std::thread> threads_;
 };

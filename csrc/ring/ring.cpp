@@ -63,8 +63,8 @@ struct ring::state {
 
   CUcontext context;
   event begins;
-  stream small;  ///< of uploads at once that have no stream of their caller
-  std::shared_mutex small_in_use;
+  stream small;                     ///< of uploads at once that have no stream of their caller
+  std::shared_mutex in_use;         ///< held exclusively by `close`, while it releases
   std::unique_ptr<staging> moving;  ///< null when it is closed
   bool const reads_pageable_memory;
   std::atomic<bool> abandoned{false};
@@ -120,7 +120,7 @@ void ring::state::await_work_of(stream_view on, interruption const& interrupted)
 
 void ring::state::release() {
   queue.end_thread();
-  std::unique_lock const unused{small_in_use};
+  std::unique_lock const unused{in_use};
   closing all;
   all.close(*moving);
   all.close(begins);
@@ -159,12 +159,11 @@ staged ring::download(std::uintptr_t from, layout const& to, std::optional<strea
                      after, front.cancelled());
 }
 
-bool ring::upload_at_once(layout const& from, std::uintptr_t to, std::optional<stream_view> on,
-                          interruption const& interrupted) {
+bool ring::upload_at_once(layout const& from, std::uintptr_t to, std::optional<stream_view> on) {
   note_process();
   require_device_memory(to, from);
-  std::shared_lock<std::shared_mutex> in_use;
-  if (!on) { in_use = std::shared_lock{state_->small_in_use}; }
+  std::shared_lock<std::shared_mutex> held;
+  if (!on) { held = std::shared_lock{state_->in_use}; }
   // A device that reads pageable memory itself may read the array after the call has returned.
   if (from.bytes() > most_at_once || state_->reads_pageable_memory || state_->queue.is_closed()) {
     return false;
@@ -183,8 +182,14 @@ bool ring::upload_at_once(layout const& from, std::uintptr_t to, std::optional<s
   }
   auto const used = on.value_or(state_->small.view());
   PYXFER_TRY(driver().cuMemcpyHtoDAsync(to, array, from.bytes(), used.handle()));
-  if (!on) { state_->await_work_of(used, interrupted); }
   return true;
+}
+
+void ring::await_at_once(interruption const& interrupted) {
+  std::shared_lock const held{state_->in_use};
+  if (!state_->moving) { return; }  // `close` has waited for them
+  context_guard const guard{state_->context};
+  state_->await_work_of(state_->small.view(), interrupted);
 }
 
 bool ring::download_at_once(std::uintptr_t from, layout const& to, stream_view on,
@@ -236,6 +241,12 @@ std::shared_ptr<event> ring::begin_after(std::optional<stream_view> after) const
   auto begins = std::make_shared<event>(device_, event_use::order);
   begins->record(*after);
   return begins;
+}
+
+void ring::alert() {
+  note_process();
+  std::shared_lock const held{state_->in_use, std::try_to_lock};
+  if (held && state_->moving) { state_->moving->alert(); }
 }
 
 void ring::cancel() noexcept { state_->queue.cancel(); }

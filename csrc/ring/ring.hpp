@@ -26,8 +26,9 @@ namespace pyxfer {
 /// | field                   | written by                | read by                 | ordered by    |
 /// |-------------------------|---------------------------|-------------------------|---------------|
 /// | state::queue            | any thread                | any thread              | its own mutex |
-/// | state::small            | `close`                   | uploads at once         | small_in_use  |
+/// | state::small            | `close`                   | uploads at once         | in_use        |
 /// | state::begins, ::moving | the transfer at the front | the same                | the queue     |
+/// | whether moving is null  | `close`                   | `alert`, uploads        | in_use        |
 /// | state::abandoned        | `abandon`                 | `close`, the destructor | itself        |
 // clang-format on
 class ring {
@@ -59,12 +60,13 @@ class ring {
   staged download(std::uintptr_t from, layout const& to, std::optional<stream_view> after,
                   interruption const& interrupted = {});
   /// Copies a small array by the driver on the caller's own stream, past the transfers of the ring;
-  /// when it returns, the array has been read. Without a stream its bytes are then on the device.
-  /// Returns false, without a copy, if the array is larger than `most_at_once` or may be read
-  /// later, or if the ring is closed.
+  /// when it returns, the array has been read. Without a stream its bytes are on the device after
+  /// `await_at_once`. Returns false, without a copy, if the array is larger than `most_at_once` or
+  /// may be read later, or if the ring is closed.
   [[nodiscard]] bool upload_at_once(layout const& from, std::uintptr_t to,
-                                    std::optional<stream_view> on,
-                                    interruption const& interrupted = {});
+                                    std::optional<stream_view> on);
+  /// Returns when the uploads at once without a stream, of any thread, have arrived.
+  void await_at_once(interruption const& interrupted = {});
   /// The same in the other direction. It waits for the stream's earlier work, which `interrupted`
   /// can end, and then for the copy.
   [[nodiscard]] bool download_at_once(std::uintptr_t from, layout const& to, stream_view on,
@@ -77,6 +79,9 @@ class ring {
   /// The same from files, to the places on the device that the window names.
   [[nodiscard]] ticket start_read(std::shared_ptr<file_window const> from,
                                   std::optional<stream_view> after);
+
+  /// Wakes the ring's threads for an upload that comes soon. Any thread may call it.
+  void alert();
 
   /// From another thread: ends every transfer called so far with `cancelled_error`.
   void cancel() noexcept;

@@ -24,6 +24,8 @@ class staging {
   [[nodiscard]] bool await_idle(double seconds) const { return mover_.await_idle(seconds); }
   /// Whether the device may read pageable memory after the call for a copy has returned.
   [[nodiscard]] bool reads_pageable_memory() const noexcept { return reads_pageable_memory_; }
+  /// Wakes the threads for a transfer that comes soon. Any thread may call it.
+  void alert() noexcept { crew_.alert(); }
   /// Call it after the device has left the slots.
   void close();
 

@@ -9,9 +9,12 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <ctime>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -277,6 +280,31 @@ TEST_F(ring_crew, uses_no_processor_while_it_waits) {
   std::this_thread::sleep_for(std::chrono::milliseconds{200});
   auto const used_s = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
   EXPECT_LT(used_s, 0.01);
+}
+
+TEST_F(ring_crew, is_awake_after_an_alert_and_sleeps_again_if_no_work_comes) {
+  std::mutex lock;
+  std::map<std::thread::id, int> sleeps;
+  auto const all_slept = [&](int times) {
+    std::scoped_lock const held{lock};
+    return sleeps.size() == 3 && std::all_of(sleeps.begin(), sleeps.end(), [=](auto const& each) {
+             return each.second >= times;
+           });
+  };
+  futex_calls const calls{[&] {
+                            std::scoped_lock const held{lock};
+                            ++sleeps[std::this_thread::get_id()];
+                          },
+                          [] {}};
+  crew made{context(), 3, 0};
+  await([&] { return all_slept(1); });
+  made.alert();
+  await([&] { return all_slept(2); });
+  made.alert();
+  barrier all{4};
+  made.run(3, [&](int seat) { all.join(seat); });
+  EXPECT_EQ(all.seats(), (std::multiset<int>{0, 1, 2, 3}));
+  made.close();
 }
 
 TEST_F(ring_crew, can_be_closed_twice) {

@@ -245,7 +245,10 @@ TEST_F(ring_at_once, without_a_stream_have_arrived_and_wait_for_no_other_work) {
   ring made{0, settings};
   gate held{own_.view(), 60};
   array const from{100, 36};
+  hostrt::stall("cuMemcpyHtoDAsync", 1, 60);
   EXPECT_TRUE(made.upload_at_once(from.view(), device(), std::nullopt));
+  hostrt::release_stalls();
+  made.await_at_once();
   EXPECT_EQ(on_device(100), from.contents());
   held.open();
 }
@@ -253,9 +256,8 @@ TEST_F(ring_at_once, without_a_stream_have_arrived_and_wait_for_no_other_work) {
 TEST_F(ring_at_once, without_a_stream_can_be_interrupted) {
   ring made{0, settings};
   hostrt::stall("cuMemcpyHtoDAsync", 1, 60);
-  EXPECT_THROW(static_cast<void>(made.upload_at_once(array{100}.view(), device(), std::nullopt,
-                                                     [] { return true; })),
-               cancelled_error);
+  EXPECT_TRUE(made.upload_at_once(array{100}.view(), device(), std::nullopt));
+  EXPECT_THROW(made.await_at_once([] { return true; }), cancelled_error);
   hostrt::release_stalls();
 }
 
@@ -267,6 +269,7 @@ TEST_F(ring_at_once, are_refused_where_the_ring_is_needed) {
   EXPECT_FALSE(made.upload_at_once(all_of(locked), device(), own_.view()));
   made.close();
   EXPECT_FALSE(sent(made, little, own_.view()));
+  made.await_at_once();
   hostrt::set_attribute(cudaDevAttrPageableMemoryAccess, 1);
   ring reading{0, settings};
   EXPECT_FALSE(sent(reading, little, own_.view()));

@@ -80,10 +80,17 @@ class RingMover:
         asleep_s, self._used_s = time.monotonic() - self._used_s, time.monotonic()  # the next one soon after wakes them
         return asleep_s > _ASLEEP_S
 
-    def upload(self, source: Source | Pack, address: int, stream: int | None, *, wait: bool) -> None:
+    def alert(self, nbytes: int) -> None:
+        """Wake the ring's threads, if they sleep, for an upload that has begun and still has Python to run."""
+        if nbytes > MAX_AT_ONCE_BYTES and time.monotonic() - self._used_s > _ASLEEP_S:
+            self.ring.alert()
+
+    def upload(self, source: Source | NDArray[Any] | Pack, address: int, stream: int | None, *, wait: bool) -> None:
         """Return when the source has been read; with `wait`, when it has arrived. Later work of `stream` waits."""
         is_small = not isinstance(source, Source) and self.goes_at_once(source.nbytes, waits=wait)
         if is_small and _transfer(self.ring.upload_at_once, source, address, stream):
+            if wait:
+                self.ring.await_at_once()
             return
         _transfer(self.ring.upload, source, address, stream, wait)
         self._used_s = time.monotonic()
@@ -127,7 +134,7 @@ class RingMover:
             self.ring.abandon()  # the device may still read the slots
 
 
-def _transfer(call: Callable[..., Result], array: Source | Pack, *arguments: object) -> Result:
+def _transfer(call: Callable[..., Result], array: Source | NDArray[Any] | Pack, *arguments: object) -> Result:
     try:
         if isinstance(array, Source):
             return call(array.address, array.itemsize, array.shape, array.strides, *arguments)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import copy
 import itertools
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from pyxfer._upload.arrays import dtype_to_send, is_array, may_be_of_a_file, type_name
+from pyxfer._upload.arrays import dtype_to_send, is_array, type_name
 from pyxfer.errors import UsageError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
+
+    from numpy.typing import NDArray
 
     from pyxfer._upload.targets import Target
 
@@ -113,39 +115,33 @@ _MAX_PACK_BYTES = 8 << 20
 """Of arrays in a block on the device, which exists as long as one of them."""
 
 
-def groups_of(arrays: Sequence[Any], target: Target) -> list[Group]:
+def groups_of(arrays: list[Any], target: Target) -> list[Group]:
     """The arrays in groups that cross in one copy: their numbers and, if there are several, the arrays of NumPy."""
     found: list[Group] = []
-    known: dict[np.dtype[Any], bool] = {}
+    sizes, dtypes = target.engine.plain_arrays(arrays)
+    refused = {dtype for dtype in dtypes if not _can_be_packed(dtype, target)}
+    if not refused and 0 <= min(sizes) <= max(sizes) <= _MAX_PACKED_BYTES and sum(sizes) <= _MAX_PACK_BYTES:
+        return [(list(range(len(arrays))), arrays)]
     places: list[int] = []
     small: list[np.ndarray[Any, Any]] = []
     total = 0
-    for place, x in enumerate(arrays):
-        array = x if type(x) is np.ndarray else target.as_array(x)
-        if array is None or not _is_small(array, x, known, target):
+    for place, (x, nbytes) in enumerate(zip(arrays, sizes, strict=True)):
+        array: NDArray[Any] | None = x if nbytes >= 0 else target.as_array(x)
+        size = nbytes if nbytes >= 0 or array is None else array.nbytes
+        if array is None or size > _MAX_PACKED_BYTES or (refused and array.dtype in refused):
             found.append(([place], None))
             continue
-        nbytes = array.nbytes
-        if total + nbytes > _MAX_PACK_BYTES:
+        if total + size > _MAX_PACK_BYTES:
             found.append((places, small))
             places, small, total = [], [], 0
         places.append(place)
         small.append(array)
-        total += nbytes
+        total += size
     if len(places) >= MIN_PACKED:
         found.append((places, small))
     else:
         found.extend(([place], None) for place in places)
     return found
-
-
-def _is_small(array: np.ndarray[Any, Any], x: Any, known: dict[np.dtype[Any], bool], target: Target) -> bool:
-    if array.nbytes > _MAX_PACKED_BYTES or not array.flags.c_contiguous or may_be_of_a_file(x):
-        return False
-    dtype = array.dtype
-    if dtype not in known:
-        known[dtype] = _can_be_packed(dtype, target)
-    return known[dtype]
 
 
 def _can_be_packed(dtype: np.dtype[Any], target: Target) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from pyxfer._document.printing import ShortRepr
 from pyxfer._machine.devices import could_be_device, find_device
 from pyxfer._machine.engine import is_host
-from pyxfer._upload.arrays import MAX_BYTES, Source, destination_of, may_be_of_a_file, source_of
+from pyxfer._upload.arrays import DLPACK_TYPES, MAX_BYTES, Source, destination_of, may_be_of_a_file, source_of
 from pyxfer._upload.device_arrays import DeviceArray, DevicePool
 from pyxfer._upload.movers import MAX_FETCHED_BYTES, RingMover, copy_on_host, make_mover
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
@@ -177,7 +177,7 @@ class Uploader(ShortRepr):
 
         """
         known = to if isinstance(to, Target) else self._targets.get(to)
-        if block and known is not None and (made := self._upload_at_once(x, known)) is not None:
+        if block and known is not None and (made := self._upload_plain(x, known)) is not None:
             return made
         target = self._target(to)
         with self._usable_mover() as mover:
@@ -350,19 +350,42 @@ class Uploader(ShortRepr):
             self._targets[name] = TARGETS[name](self._pool)
         return self._targets[name]
 
-    def _upload_at_once(self, x: Any, target: Target) -> Any:
-        """The short way of a small array with nothing special; None if it cannot be taken."""
+    def _upload_plain(self, x: Any, target: Target) -> Any:
+        """The short way of an array with nothing special; None if it cannot be taken."""
         mover, kind = self._mover, type(x)
         if not isinstance(mover, RingMover) or (kind is not np.ndarray and not target.is_plain(x)):
             return None
-        if not mover.goes_at_once(x.nbytes, waits=not target.allocates) or may_be_of_a_file(x):
+        if native_call.exit_begun or os.getpid() != self._pid or may_be_of_a_file(x):
             return None
-        if native_call.exit_begun or os.getpid() != self._pid:
+        if mover.goes_at_once(x.nbytes, waits=not target.allocates):
+            try:
+                return target.upload_at_once(mover.ring, x)
+            except ValueError:  # the stream is being captured: the usual way says so
+                return None
+        if kind is not np.ndarray or x.dtype not in DLPACK_TYPES:
+            return None
+        mover.alert(x.nbytes)
+        with native_call() as allowed:
+            return self._upload_through_ring(mover, x, target) if allowed else None
+
+    def _upload_through_ring(self, mover: RingMover, x: NDArray[Any], target: Target) -> Any:
+        """After a pause the Python of the usual way takes as long as the copy of 4 MiB."""
+        self._dropped.sweep()
+        try:
+            address, finish = target.empty(x.shape, x.dtype)
+        except UsageError:  # the usual way says where the array is
             return None
         try:
-            return target.upload_at_once(mover.ring, x)
-        except ValueError:  # the stream is being captured: the ring's way says so
+            stream = target.stream()
+            mover.upload(x, address, stream, wait=stream is None)
+            return finish()
+        except UsageError:
             return None
+        except BaseException as error:
+            del finish  # the traceback would keep the memory
+            if self._closed and type(error) is RuntimeError:  # from the ring, which another thread has closed
+                return None
+            raise
 
     def _download_at_once(self, y: Any) -> Any:
         """The same for a small array on the device, to a new array."""
@@ -386,7 +409,7 @@ class Uploader(ShortRepr):
     def _upload_all(self, mover: Mover, target: Target, arrays: list[Any]) -> list[Any]:
         made: list[Any] = [None] * len(arrays)
         for places, small in self._groups(mover, target, arrays):
-            if small is None and (sent := self._upload_at_once(arrays[places[0]], target)) is not None:
+            if small is None and (sent := self._upload_plain(arrays[places[0]], target)) is not None:
                 made[places[0]] = sent
                 continue
             source, address, finish, _ = self._memory_for(target, arrays, places, small)
@@ -419,8 +442,7 @@ class Uploader(ShortRepr):
             except UsageError as error:
                 raise RefusedArrayError(places[0], error) from error
         pack = self._engine.Pack(small)
-        parts = [(x.shape, x.dtype, offset) for x, offset in zip(small, pack.offsets, strict=True)]
-        return (pack, *target.empty_parts(block_bytes(pack.nbytes), parts), small)
+        return (pack, *target.empty_runs(block_bytes(pack.nbytes), pack.runs), small)
 
     def _send(self, target: Target, batch: Any, unmapper: Unmapper) -> Callable[[], Any]:
         """Start the upload of a batch. Call the result in the thread, and on the stream, that will use the batch."""

@@ -16,6 +16,9 @@ from pyxfer.errors import CudaUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
+
+    import numpy as np
 
     from pyxfer.native import _cuda
 
@@ -64,6 +67,7 @@ class Engine(Protocol):
     def page_nodes(self, address: int, nbytes: int) -> dict[int, int]: ...
     def prefer_node(self, node: int | None) -> None: ...
     def fill(self, address: int, nbytes: int, seed: int) -> None: ...
+    def plain_arrays(self, objects: list[Any]) -> tuple[list[int], list[np.dtype[Any]]]: ...
     def to_dlpack(
         self,
         address: int,

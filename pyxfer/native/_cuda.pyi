@@ -48,6 +48,12 @@ def to_dlpack(
 ) -> object:
     """Return a capsule for memory in C order. It keeps `owner` until its consumer is done or it is collected."""
 
+def plain_arrays(objects: list[Any]) -> tuple[list[int], list[np.dtype[Any]]]:
+    """The bytes of each contiguous array of NumPy's in memory of its own, -1 for others; and the dtypes of the former.
+
+    A view of such memory counts too. An array that may be mapped from a file does not.
+    """
+
 def first_unlike(address: int, nbytes: int, seed: int) -> int | None: ...
 def prepare_check(device: int, lane: Lane, slot: int, seed: int, scratch: tuple[int, int]) -> None: ...
 def first_wrong(
@@ -249,13 +255,17 @@ class Ring:
         """
 
     @overload
-    def upload(self, pack: Pack, device_address: int, stream: int | None, wait: bool) -> Staged: ...
+    def upload(self, array: NDArray[Any] | Pack, device_address: int, stream: int | None, wait: bool) -> Staged: ...
     @overload
     def upload_at_once(self, address: int, nbytes: int, device_address: int, stream: int | None) -> bool:
-        """Copy a small array on `stream` itself; on None, wait until it has arrived. False: the ring is needed."""
+        """Copy a small array on `stream` itself; on None, it has arrived after `await_at_once`.
+
+        False: nothing was copied, the ring is needed.
+        """
 
     @overload
     def upload_at_once(self, array: NDArray[Any] | Pack, device_address: int, stream: int | None) -> bool: ...
+    def await_at_once(self) -> None: ...
     def download(
         self,
         address: int,
@@ -298,6 +308,9 @@ class Ring:
 
         The memory must exist until the ticket is done.
         """
+    def alert(self) -> None:
+        """Wake the ring's threads for an upload that comes soon."""
+
     def cancel(self) -> None:
         """From another thread: end every transfer called so far with CancelledError."""
 
@@ -356,8 +369,11 @@ class Pack:
 
     def __init__(self, arrays: Sequence[NDArray[Any]]) -> None: ...
     @property
-    def offsets(self) -> list[int]:
-        """Where each array begins in the block on the device, a multiple of 256."""
+    def runs(self) -> list[tuple[tuple[int, ...], np.dtype[Any], int, int, int]]:
+        """Neighbours that are equally far apart on the device: shape, dtype, the first offset, distance, how many.
+
+        Offsets are multiples of 256.
+        """
     @property
     def nbytes(self) -> int: ...
 

@@ -157,6 +157,35 @@ def test_more_than_512_kib_that_must_arrive_go_at_once_while_the_threads_of_the_
         assert at_once() == expected
 
 
+class Alerts:
+    """Counts the alerts of a ring."""
+
+    def __init__(self, ring: Any) -> None:
+        self.ring, self.count = ring, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.ring, name)
+
+    def alert(self) -> None:
+        self.count += 1
+        self.ring.alert()
+
+
+def test_sleeping_threads_are_woken_before_the_python_of_a_large_upload(
+    up: Uploader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(movers, "_ASLEEP_S", 0.5)
+    now_s = [9.0]
+    monkeypatch.setattr("time.monotonic", lambda: now_s[0])
+    mover: Any = up._mover
+    mover.ring = ring = Alerts(mover.ring)
+    for count, after_s, alerts in [(MOST + 1, 1.0, 1), (MOST + 1, 0.4, 1), (MOST, 1.0, 1), (MOST + 1, 0.6, 2)]:
+        now_s[0] += after_s
+        x = bytes_of(count)
+        assert np.array_equal(sent(up, x), x)
+        assert ring.count == alerts
+
+
 def test_a_mapped_file_that_was_cut_is_refused(up: Uploader, tmp_path: Path) -> None:
     path = tmp_path / "mapped"
     path.write_bytes(bytes(20_000))

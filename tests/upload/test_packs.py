@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import time
 import weakref
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +20,10 @@ from pyxfer._upload import trees
 from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.movers import PlainMover
 from pyxfer._upload.pools import block_bytes
-from pyxfer._upload.targets import Target
+from pyxfer._upload.targets import Target, _even_runs
 from pyxfer._upload.uploader import Uploader
 from pyxfer.errors import CudaMemoryError, UsageError
-from pyxfer.native import Engine
+from pyxfer.native import Engine, load
 from pyxfer.native._host import testing
 
 if TYPE_CHECKING:
@@ -168,6 +170,27 @@ def test_groups_are_of_small_contiguous_arrays(own: Target) -> None:
     small, large = np.zeros(10), np.zeros(100_000)
     found = trees.groups_of([small, large, small, small[::2], small, small], own)
     assert found == [([1], None), ([3], None), ([0, 2, 4, 5], [small] * 4)]
+
+
+@given(st.lists(arrays, max_size=12), st.integers(1, 3))
+def test_the_runs_of_a_pack_are_those_of_its_parts(x: list[Any], repeats: int) -> None:
+    each = [array for array in x for _ in range(repeats)]
+    ends = [0, *itertools.accumulate(-(-array.nbytes // 256) * 256 for array in each)]
+    parts = [(array.shape, array.dtype, offset) for array, offset in zip(each, ends, strict=False)]
+    assert load("host").Pack(each).runs == list(_even_runs(parts))
+
+
+def test_a_plain_array_is_contiguous_and_of_no_other_object(engine: Engine, tmp_path: Path) -> None:
+    whole = np.zeros((4, 6), np.int16)
+    path = tmp_path / "mapped"
+    path.write_bytes(bytes(48))
+    mapped = np.memmap(path, np.int16, "r")
+    others = [whole.T, whole[:, 1:], np.asarray(mapped), mapped, whole.view(np.recarray), np.int16(1), [0], b"1", None]
+    others += [np.frombuffer(b"12", np.int16)]
+    plain = [whole, whole[1:], whole[1:][1:], np.zeros(0), np.ones(1, np.float32)[0:1], np.array(1.5)]
+    sizes, dtypes = engine.plain_arrays([*plain, *others])
+    assert sizes == [48, 36, 24, 0, 4, 8] + [-1] * len(others)
+    assert dtypes == [np.int16, np.float64, np.float32]
 
 
 @pytest.mark.parametrize("block", [True, False])

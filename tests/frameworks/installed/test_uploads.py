@@ -102,6 +102,41 @@ def test_jax_with_64_bits_takes_them(up: Uploader, jax: Any) -> None:
         jax.config.update("jax_enable_x64", False)
 
 
+def test_jax_takes_memory_as_by_from_dlpack(up: Uploader, jax: Any) -> None:
+    target: Any = up._target("jax")
+
+    def refuse(*_: Any) -> Any:
+        raise TypeError
+
+    made = []
+    for take in (target._take, refuse):
+        target._take = take
+        made.append(up.upload(VALUES, "jax"))
+        assert np.array_equal(made[-1], VALUES)
+    assert target._take is None  # and that of this version was not refused
+    short, long = made
+    assert type(short) is type(long)
+    assert (short.dtype, short.weak_type, short.committed) == (long.dtype, long.weak_type, long.committed)
+    assert (short.sharding, short.format) == (long.sharding, long.format)
+    assert float(jax.jit(lambda a, b: (a + b).sum())(short, long)) == 2 * VALUES.sum()
+
+
+@pytest.mark.parametrize("shape", [(128,), (2, 128), (4, 4, 4), (5,), (3, 5), (), (0, 3)])
+def test_small_tensors_of_torch_are_no_views(up: Uploader, torch: Any, shape: tuple[int, ...]) -> None:
+    arrays = [np.full(shape, n, np.float32) for n in range(5)]
+    first, second, third, *others = up.upload(arrays, "torch")
+    for y, x in zip([first, second, third, *others], arrays, strict=True):
+        assert (tuple(y.shape), y.is_contiguous(), y._is_view()) == (shape, True, False)
+        assert np.array_equal(y.numpy(), x)
+    weight = torch.ones(shape, requires_grad=True)
+    product = (weight * second).sum()
+    third.add_(1)  # in the block of `second`, which backward needs
+    assert (second._version, third._version) == (0, 1)
+    product.backward()
+    first.requires_grad_()
+    assert np.array_equal(weight.grad.numpy(), arrays[1])
+
+
 def test_a_tensor_of_torch_can_be_written_to(up: Uploader, torch: Any) -> None:
     y = up.upload(VALUES, "torch")
     y += 1
