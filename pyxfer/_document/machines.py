@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from importlib import metadata
 from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
@@ -114,6 +113,8 @@ class Fact(msgspec.Struct, Generic[T], frozen=True):
 
 def version_of(distribution: str) -> str:
     """The version of an installed distribution, or `unknown`."""
+    from importlib import metadata  # its import takes 10 ms, and loads of files do not need it
+
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -5,13 +5,11 @@ A format is recognised by what a file has, not by its name. Nothing that is in a
 
 from __future__ import annotations
 
-import difflib
 import heapq
 import os
 from collections.abc import Collection, Iterable
 from itertools import islice
 
-from pyxfer._files.archives import NPY_MAGIC, ZIP_MAGICS, Archive, arrays_of_npy, arrays_of_npz
 from pyxfer._files.safetensors import (
     MAX_JSON_BYTES,
     arrays_of_safetensors,
@@ -30,7 +28,6 @@ from pyxfer._files.stored import (
     shown,
     shown_name,
 )
-from pyxfer._files.torch_pickle import arrays_of_torch, is_torch
 from pyxfer.errors import ArrayFileError, UsageError
 
 __all__ = ["StoredArray", "StoredFiles", "identity_of", "shown", "stored_arrays"]
@@ -164,9 +161,14 @@ class _Reading:
         number = len(self._paths)
         if is_safetensors(head):
             return arrays_of_safetensors(file, number)
+        # These import zipfile and pickletools, which the first load of safetensors need not wait for.
+        from pyxfer._files.archives import NPY_MAGIC, ZIP_MAGICS, Archive, arrays_of_npy, arrays_of_npz
+
         if head.startswith(NPY_MAGIC):
             return arrays_of_npy(file, number)
         if head.startswith(ZIP_MAGICS):
+            from pyxfer._files.torch_pickle import arrays_of_torch, is_torch
+
             archive = Archive(file)
             if is_torch(archive):
                 return arrays_of_torch(archive, number, self._is_wanted)
@@ -220,6 +222,8 @@ def _unknown_text(unknown: Collection[str], known: Collection[str]) -> str:
 
 
 def _with_closest(name: str, known: Collection[str]) -> str:
+    import difflib
+
     compared = heapq.nsmallest(_MAX_COMPARED, known, key=lambda each: abs(len(each) - len(name)))
     close = difflib.get_close_matches(name, compared, 1)
     return f"{shown_name(name)} (did you mean {shown_name(close[0])}?)" if close else shown_name(name)

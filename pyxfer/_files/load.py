@@ -228,7 +228,8 @@ class _Load:
             files = self._open
             if files is None or files.numbers != window.files:
                 files = self._open = _interruptibly(lambda: self._reader.open(self._files, window.files))
-            self._running.append(_Running(window, files, self._reader.start(files, window)))
+            # The reader adds it: Ctrl-C after a return would lose a transfer that writes to the blocks.
+            self._reader.start(files, window, lambda started: self._running.append(_Running(window, files, started)))
 
     def _finish_first(self) -> list[Block]:
         first = self._running[0]

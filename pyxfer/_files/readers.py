@@ -96,14 +96,15 @@ class DeviceReader:
     def open(self, files: StoredFiles, numbers: Sequence[int]) -> OpenFiles:
         return OpenFiles(self._uploader.engine, files, numbers)
 
-    def start(self, files: OpenFiles, window: Window) -> Started:
+    def start(self, files: OpenFiles, window: Window, add: Callable[[Started], None]) -> None:
         try:
             with self._uploader._usable_mover(of_files=True) as mover:
-                if not isinstance(mover, RingMover):
+                if isinstance(mover, RingMover):
+                    source = self._uploader.engine.FileWindow(files.set, *window.ranges_and_parts())
+                    add(_started(mover.start_read(source, self._stream()), files, window))
+                else:
                     _send_by_driver(mover, files, window)
-                    return _started(FixedTicket(is_done=True), files, window)
-                source = self._uploader.engine.FileWindow(files.set, *window.ranges_and_parts())
-                return _started(mover.start_read(source, self._stream()), files, window)
+                    add(_started(FixedTicket(is_done=True), files, window))
         except Exception:
             raise
         except BaseException:  # Ctrl-C, perhaps after the transfer has started
@@ -143,19 +144,14 @@ class HostReader:
     def open(self, files: StoredFiles, numbers: Sequence[int]) -> OpenFiles:
         return OpenFiles(self._engine, files, numbers)
 
-    def start(self, files: OpenFiles, window: Window) -> Started:
+    def start(self, files: OpenFiles, window: Window, add: Callable[[Started], None]) -> None:
         reads: list[Read] = [(Future(), files.set.read, each) for each in window.reads(_HOST_PIECE_BYTES)]
-        started = _started(_ThreadsTicket([future for future, _, _ in reads]), files, window)
-        try:
-            for read in reads:
-                self._reads.put(read)
-            while self._threads < _HOST_THREADS:
-                Thread(target=_serve, args=(self._reads,), name="pyxfer-files", daemon=True).start()
-                self._threads += 1
-        except BaseException:  # Ctrl-C
-            self.leave([started])
-            raise
-        return started
+        add(_started(_ThreadsTicket([future for future, _, _ in reads]), files, window))
+        for read in reads:
+            self._reads.put(read)
+        while self._threads < _HOST_THREADS:
+            Thread(target=_serve, args=(self._reads,), name="pyxfer-files", daemon=True).start()
+            self._threads += 1
 
     def leave(self, started: Sequence[Started]) -> None:
         for each in started:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 import msgspec
 
 from pyxfer._config import machine_setting
-from pyxfer._document.files import write_whole
 from pyxfer._document.machines import Fact, version_of
 from pyxfer._document.tunings import (
     TUNING_SCHEMA_VERSION,
@@ -343,6 +342,7 @@ def find_tuning(path: Path, key: TuningKey) -> tuple[Tuned | None, str]:
 def keep_tuning(path: Path, key: TuningKey, tuning: Tuned) -> str:
     """Write a tuning to the file, in place of an older one of that key. Returns why it failed, or an empty text."""
     from pyxfer._document.codec import to_json  # it imports every struct, which `pyxfer.upload` does not need
+    from pyxfer._document.files import write_whole
 
     # The file is read just before it is written, so that tunings of other processes are seldom lost.
     others = [entry for entry in _read(path)[0] if entry.key != key]
