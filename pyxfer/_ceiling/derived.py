@@ -108,10 +108,9 @@ def _as_named(row: runs.Measurement) -> runs.Measurement:
     """A raw route's name has its memory and its mode, which say how it is timed. A framework's route has no gate."""
     plan = plan_of(row.route, row.direction, row.variant)
     if plan is None:
-        is_gated = row.bracket == "gated" and not row.is_raw
-        return replace(
-            row, variant="cold" if row.variant == "cold" else "warm", bracket="drained" if is_gated else row.bracket
-        )
+        bracket = "drained" if row.bracket == "gated" and not row.is_raw else row.bracket
+        is_cold = row.variant == "cold" and row.memory == runs.FILE
+        return replace(row, variant="cold" if is_cold else "warm", bracket=bracket)
     variant = row.variant if can_be_fresh(plan) else "warm"
     return replace(row, memory=plan.memory, mode=plan.mode, variant=variant, bracket=raw_head(plan).bracket)
 

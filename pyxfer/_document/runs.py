@@ -182,6 +182,8 @@ OneWayDirections = Literal["h2d,d2h"] | OneWay | Sequence[OneWay]
 Memories = Literal["pageable,pinned", "pinned,pageable"] | Memory | Sequence[Memory]
 Bracket = Literal["gated", "stream", "drained", "host"]
 Variant = Literal["warm", "fresh", "cold"]
+FILE = "file"
+"""The memory of what is read from files."""
 Ending = Literal["complete", "interrupted", "failed"]
 
 

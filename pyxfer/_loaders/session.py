@@ -17,6 +17,7 @@ from pyxfer._ceiling.session import PATIENCE_S, checked_choice
 from pyxfer._ceiling.stages import circumstances, make_group, prepare_raw
 from pyxfer._document.machines import Environment, Fact, Placement, unknown
 from pyxfer._document.runs import (
+    FILE,
     NOT_TRACED,
     LoadedFiles,
     Measurement,
@@ -527,7 +528,7 @@ def _read_item(name: str, state: State, call: str) -> Item[Any]:
         None,
         f"files.{name}",
         "ingest",
-        "file",
+        FILE,
         "read",
         "host",
         state,
@@ -538,7 +539,7 @@ def _read_item(name: str, state: State, call: str) -> Item[Any]:
 
 def _load_item(loader: Loader, state: State, nbytes: int) -> Item[Any]:
     info = RouteInfo(loader.framework, loader.call, 0, "", "done")
-    head = Head(loader, loader.name, "h2d", "file", "loader", "host", state, worker=loader.name, route_info=info)
+    head = Head(loader, loader.name, "h2d", FILE, "loader", "host", state, worker=loader.name, route_info=info)
     return _untraced(Item(head, nbytes))
 
 

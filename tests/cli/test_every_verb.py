@@ -177,6 +177,7 @@ SHORT: dict[Words, Words] = {
     ("ceiling",): ("--device", "host", "--size", "4KiB", "--budget", "0.1s"),
     ("frameworks",): ("--device", "host", "--size", "4KiB", "--budget", "0.1s"),
     ("explain",): ("--device", "host", "--size", "4KiB", "--budget", "0.1s"),
+    ("files",): ("--device", "host", "--state", "warm", "--budget", "0.1s"),
     ("links",): ("--device", "host", "--size", "64KiB", "--budget", "0.1s", "--group", "host", "--engine", "ce"),
     ("tune",): ("--budget", "2s"),
     ("fleet", "host"): ("--budget", "5s"),

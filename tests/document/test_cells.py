@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, get_args
 
 import msgspec
@@ -22,7 +21,7 @@ from pyxfer._document.cells import (
     is_of_host,
     parse_cell,
 )
-from pyxfer._document.links import COPY_ENGINES, HOST_END, CopyEngine, FlowPlan, LinkGroup
+from pyxfer._document.links import COPY_ENGINES, HOST_END, FlowPlan, LinkGroup, TrafficPlan
 from pyxfer._document.machines import Side
 from pyxfer._document.runs import Memory
 from pyxfer.errors import UsageError
@@ -47,16 +46,6 @@ def raw_cells(draw: st.DrawFn) -> Cell:
     return cell_of(msgspec.structs.replace(make_measurement(), side=side, nbytes=draw(SIZES), **names), gpu)
 
 
-@dataclass(frozen=True)
-class Copies:
-    group: LinkGroup
-    case: str
-    engine: CopyEngine
-    nbytes: int
-    node: int | None
-    flows: tuple[FlowPlan, ...]
-
-
 @st.composite
 def link_cells(draw: st.DrawFn) -> Cell:
     groups: tuple[LinkGroup, ...] = ("host", "together", "pairs", "local", "numa")
@@ -74,7 +63,8 @@ def link_cells(draw: st.DrawFn) -> Cell:
         # Only copies in one direction are measured from a NUMA node.
         flows = draw(st.sampled_from((there, back) if group == "numa" else (there, back, there + back)))
     node = draw(NODES) if group == "numa" else None
-    copies = Copies(group, case, draw(st.sampled_from(COPY_ENGINES)), draw(SIZES), node, tuple(flows))
+    engine, nbytes = draw(st.sampled_from(COPY_ENGINES)), draw(SIZES)
+    copies = TrafficPlan(group, case, engine, nbytes, tuple(flows), node=node)
     return draw(st.sampled_from([cell_of_total(copies), *(cell_of_flow(copies, flow) for flow in flows)]))
 
 

@@ -1,11 +1,7 @@
-"""TensorFlow's routes on a GPU. Run as a script: the routes of its setting, which is read when a process starts."""
+"""TensorFlow's routes on a GPU."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 import warnings
 from typing import Any
@@ -17,8 +13,8 @@ from route_checks import a_place, verify
 from pyxfer._frameworks import tensorflow as tensors
 from pyxfer._frameworks.base import IMAGE_BYTES, Route, Transfer
 from pyxfer._frameworks.context import RouteContext
-from pyxfer._frameworks.tensorflow import COMPATIBLE, FRAMEWORK, start
-from pyxfer.native import Engine, load
+from pyxfer._frameworks.tensorflow import FRAMEWORK, start
+from pyxfer.native import Engine
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 DEVICE = 0
@@ -29,10 +25,8 @@ LARGE = 128 << 20
 MIN_S = LARGE / 1e12
 
 ROUTES = {route.name: route for route in FRAMEWORK.routes}
-PLAIN = [name for name, route in ROUTES.items() if not route.setting]
-CROSSING = [name for name in PLAIN if ROUTES[name].direction != "ingest"]
+CROSSING = [name for name, route in ROUTES.items() if route.direction != "ingest"]
 WITH_IMAGES = [name for name, route in ROUTES.items() if route.image_batch]
-UNDER_THE_SETTING = [name for name, route in ROUTES.items() if route.setting == COMPATIBLE]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +66,7 @@ def set_up(route: Route, context: RouteContext) -> Transfer:
 
 
 @pytest.mark.parametrize("nbytes", SIZES)
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", ROUTES)
 @pytest.mark.usefixtures("tf")
 def test_a_route_delivers_the_bytes_to_the_right_place(name: str, nbytes: int, gpu_engine: Engine) -> None:
     with a_place(gpu_engine, nbytes) as context:
@@ -108,59 +102,3 @@ def test_a_tensor_on_the_gpu_has_its_own_address(tf: Any) -> None:
         with tensors.device_memory(tf, tensor) as address:
             addresses.append(address)
     assert abs(addresses[0] - addresses[1]) >= 4096
-
-
-@pytest.fixture(scope="module")
-def of_setting() -> dict[str, str]:
-    """The output of this file, run as a script with the setting."""
-    pytest.importorskip("tensorflow")
-    environment = {**os.environ, **FRAMEWORK.environment, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, __file__, COMPATIBLE]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-    if "no gpu" in found:
-        pytest.skip(found["no gpu"])
-    return found
-
-
-@pytest.mark.usefixtures("gpu_engine")
-def test_the_setting_page_locks_results_of_operations_on_the_cpu(of_setting: dict[str, str]) -> None:
-    assert of_setting["pinned"] == "yes"
-
-
-@pytest.mark.parametrize("name", UNDER_THE_SETTING)
-@pytest.mark.usefixtures("gpu_engine")
-def test_a_route_of_the_setting_delivers_the_bytes(name: str, of_setting: dict[str, str]) -> None:
-    assert of_setting[name] == "verified"
-
-
-def under_setting(setting: str) -> dict[str, str]:
-    """Verify the routes of a setting, and whether it page-locks memory."""
-    started = start(DEVICE, setting)
-    if started.cuda.reason:
-        return {"no gpu": started.cuda.reason}
-    found = {"pinned": look_for_pinned(tensors.import_tensorflow())}
-    engine = load("cuda")
-    for name in UNDER_THE_SETTING:
-        for nbytes in SIZES:
-            with a_place(engine, nbytes) as context:
-                check_twice(ROUTES[name], set_up(ROUTES[name], context), context, engine)
-        found[name] = "verified"
-    return found
-
-
-def look_for_pinned(tf: Any) -> str:
-    """`yes`, or the error of TensorFlow."""
-    with tf.device(tensors.CPU):
-        given = tf.constant(np.zeros(1 << 20, np.uint8))
-        made = tf.bitwise.bitwise_or(given, given)
-        try:
-            tf.raw_ops.CheckPinned(tensor=made)
-        except tf.errors.OpError as error:
-            return str(error)
-    return "yes"
-
-
-if __name__ == "__main__":
-    print(json.dumps(under_setting(sys.argv[1])))
