@@ -37,6 +37,30 @@ def staged_table(run: Run) -> str:
     return f"{caption(run)}\n\n{markdown_table(header, body)}{below}"
 
 
+def loads_table(run: Run) -> str:
+    """Rows are loaders of files: their rates, the first load of a process, and the host memory that it took."""
+    found = {(row.route, row.variant): row for row in run.measurements if row.worker is not None}
+    memory = {worker.name: worker.host_peak_bytes.value for worker in run.workers}
+    body = []
+    for name in dict.fromkeys(route for route, _ in found):
+        warm, cold = found.get((name, "warm")), found.get((name, "cold"))
+        first_s = None if warm is None else warm.first_s.value
+        first = None if first_s is None or warm is None else warm.nbytes / first_s / 1e9
+        held = memory.get(name)
+        rates = [None if row is None else row.gbps for row in (warm, cold)]
+        body.append([name, *map(_rate, (rates[0], first, rates[1])), "" if held is None else f"{held / 1e9:.2f} GB"])
+    files = run.files
+    what = (
+        "" if files is None else f"{format_size(files.nbytes)} in {files.arrays} arrays on {files.filesystem.value}."
+    )
+    header = ["loader", "from the page cache, GB/s", "first load, GB/s", "from the disk, GB/s", "host memory"]
+    return f"{caption(run)}\n\n{what}\n\n{markdown_table(header, body)}"
+
+
+def _rate(gbps: float | None) -> str:
+    return "" if gbps is None else f"{gbps:.3g}"
+
+
 def uploads_table(run: Run) -> str:
     """Rows are pairs of a route through the ring and another route of the same framework, direction and size."""
     header = ["framework", "direction", "size", "through the ring", "takes", "of ceiling"]

@@ -42,6 +42,14 @@ class Verdict:
         known = self.best.of_ceiling
         return (self.best.gbps or 0.0) / (self.limit.gbps or 1.0) if known is None else known
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval of the share is on one side of the limit for a bottleneck."""
+        found = self.best.ceiling_share.value
+        if found is None or found.low is None or found.high is None:
+            return False
+        return found.low >= _NEAR or found.high < _NEAR
+
 
 def loads_of(run: Run, state: Variant) -> list[Measurement]:
     """The rows of loaders in a state, the fastest first; those without a figure are last."""
@@ -80,7 +88,8 @@ def verdict_text(verdict: Verdict) -> str:
     if verdict.share > _ABOVE:  # such as a loader that maps files, on a host without a GPU
         return f"{text}So it takes another way than what was measured beside it."
     gain = "" if verdict.gain is None or verdict.gain <= 1 else f": {verdict.gain:.2g} times as fast {verdict.without}"
-    return f"{text}The bottleneck is {verdict.bottleneck}{gain}."
+    probably = "" if verdict.is_sure else "probably "
+    return f"{text}The bottleneck is {probably}{verdict.bottleneck}{gain}."
 
 
 def _rate_text(row: Measurement) -> str:

@@ -27,7 +27,7 @@ from pyxfer._document.runs import Measurement, Run, limit_of, limits_beside
 from pyxfer._loaders import page_cache
 from pyxfer._loaders.reads import PIECE_BYTES, Reads
 from pyxfer._python import python_command
-from pyxfer._report.files import answer, verdict_of
+from pyxfer._report.files import answer, verdict_of, verdict_text
 from pyxfer.errors import ArrayFileError, DocumentError, MeasurementError, UsageError
 
 OWN = Path(__file__).with_name("own_loaders.py")
@@ -255,6 +255,16 @@ def test_a_loader_at_the_limit_leaves_the_other_limit() -> None:
     assert found is not None
     assert found.bottleneck == "the link"
     assert found.gain == pytest.approx(77.0 / 54.9, rel=1e-3)
+
+
+@pytest.mark.parametrize(("trials", "is_sure"), [(6, True), (2, False)])
+def test_a_bottleneck_of_few_trials_is_probable(trials: int, is_sure: bool) -> None:
+    row = make_load("pyxfer.load-tensors", "warm", 44.0, 10.0)
+    run = derive_run(make_files_run((replace(row, trials=row.trials[:trials]),)))
+    found = verdict_of(run, "warm")
+    assert found is not None
+    assert found.is_sure is is_sure
+    assert ("probably" in verdict_text(found)) is not is_sure
 
 
 def test_a_run_without_loads_says_so() -> None:
