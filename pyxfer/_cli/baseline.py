@@ -41,6 +41,7 @@ def compare(
     export_json: opt.WholeJson = None,
     export_md: opt.ExportMd = None,
     export_github: ExportGithub = None,
+    export_bencher: ExportBencher = None,
     report: opt.Report = None,
     quiet: opt.Quiet = False,
     store: opt.Store = None,
@@ -56,7 +57,7 @@ def compare(
     from pyxfer._baseline.inputs import distinct_names, sample_of
 
     limit = None if fail_on is None else _limit(fail_on)
-    exports = _comparison_exports(export_json, export_md, None, export_github, report, quiet=quiet)
+    exports = _comparison_exports(export_json, export_md, None, export_github, export_bencher, report, quiet=quiet)
     share = share_of(tolerance, "--tolerance")
     comparison = compare_samples(*distinct_names(sample_of(a, a, store), sample_of(b, b, store)), share)
     exports.deliver(comparison, details=details)
@@ -83,6 +84,7 @@ Tolerance = Annotated[
 ExportGithub = Annotated[
     str | None, opt.option("--export-github", "FILE", "Write JSON for github-action-benchmark (customBiggerIsBetter).")
 ]
+ExportBencher = Annotated[str | None, opt.option("--export-bencher", "FILE", "Write Bencher's metric format (JSON).")]
 
 
 def _comparison_exports(
@@ -90,17 +92,19 @@ def _comparison_exports(
     md: str | None,
     junit: str | None,
     github: str | None,
+    bencher: str | None,
     report: str | None,
     *,
     quiet: bool,
 ) -> Exports[Comparison]:
-    from pyxfer._report.comparison import benchmarks, to_junit
+    from pyxfer._report.comparison import benchmarks, metrics, to_junit
 
     return Exports(
         (json, document_json),
         (md, lambda comparison: comparison.to_markdown()),
         (junit, lambda comparison: to_junit(comparison).decode()),
         (github, lambda comparison: json_text(benchmarks(comparison))),
+        (bencher, lambda comparison: json_text(metrics(comparison))),
         report=report,
         quiet=quiet,
     )
@@ -375,6 +379,7 @@ def check(
     export_json: opt.WholeJson = None,
     export_junit: Annotated[str | None, opt.option("--export-junit", "FILE", "Write JUnit XML; - is stdout.")] = None,
     export_github: ExportGithub = None,
+    export_bencher: ExportBencher = None,
     report: opt.Report = None,
     device: measure_request.Devices = None,
     links: measure_request.LinksFlag = False,
@@ -394,7 +399,7 @@ def check(
     from pyxfer._baseline.measure import request_again
 
     share = share_of(tolerance, "--tolerance")
-    exports = _comparison_exports(export_json, None, export_junit, export_github, report, quiet=quiet)
+    exports = _comparison_exports(export_json, None, export_junit, export_github, export_bencher, report, quiet=quiet)
     name = name or (LINKS_NAME if links else DEFAULT_NAME)
     measure_request.check_options(context, links=links, require_gpu=require_gpu)
     with pyxfer.open_store(store, create=False) as opened, Started() as started:

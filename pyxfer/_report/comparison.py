@@ -268,6 +268,17 @@ def _beside_a(comparison: Comparison, row: CellComparison) -> str:
     return f"{', '.join(filter(None, words))} against {CONTROL.sub(' ', comparison.a)}"
 
 
+def metrics(comparison: Comparison) -> dict[str, dict[str, dict[str, float]]]:
+    """The bandwidth of B in each cell in Bencher's metric format, in bytes per second; latencies in nanoseconds."""
+    found = {}
+    for row in comparison.cells:
+        if row.b_gbps.value is not None:
+            metric = ("bandwidth", row.b_gbps.value * 1e9)
+            name, value = ("latency", (row.b_s.value or 0.0) * NANO) if row.cell.is_latency else metric
+            found[row.text] = {name: {"value": value}}
+    return found
+
+
 def _change_value(row: CellComparison) -> dict[str, Any]:
     """Ratios of times as changes of bandwidth in per cent; without an interval, its ends are the change itself."""
 

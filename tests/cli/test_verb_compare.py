@@ -170,7 +170,7 @@ def test_the_page_has_the_slow_cells_and_their_cause(command: Command, of_links:
 
 
 def test_exports_have_every_cell(command: Command, of_links: dict[str, str], tmp_path: Path) -> None:
-    out = {form: str(tmp_path / f"out.{form}") for form in ("json", "github")}
+    out = {form: str(tmp_path / f"out.{form}") for form in ("json", "github", "bencher")}
     options = [word for form, path in out.items() for word in (f"--export-{form}", path)]
     assert command("compare", of_links["fast"], of_links["slow"], *options).returncode == 0
     rows = {row["text"]: row for row in json.loads(Path(out["json"]).read_text())["cells"]}
@@ -179,6 +179,9 @@ def test_exports_have_every_cell(command: Command, of_links: dict[str, str], tmp
     github = {row["name"]: row for row in json.loads(Path(out["github"]).read_text())}
     assert github[load]["unit"] == "million loads/s"
     assert github[load]["value"] == pytest.approx(1e3 / 1181, rel=0.01)
+    bencher = json.loads(Path(out["bencher"]).read_text())
+    assert bencher[load]["latency"]["value"] == pytest.approx(1181, rel=0.01)
+    assert bencher["links.pairs.write.ce:gpu0-gpu1:512MiB"]["bandwidth"]["value"] == pytest.approx(396.1e9, rel=0.02)
 
 
 def test_a_large_comparison_shows_what_is_not_the_same(command: Command, tmp_path: Path) -> None:

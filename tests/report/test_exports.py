@@ -35,7 +35,7 @@ from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.runs import Measurement
 from pyxfer._document.watches import STEP_PARTS, Watched
 from pyxfer._report import rates
-from pyxfer._report.comparison import benchmarks
+from pyxfer._report.comparison import benchmarks, metrics
 from pyxfer._report.grid import csv_table, escape_markdown, markdown_table
 from pyxfer._report.kinds import table_of
 from pyxfer._report.tables import Table
@@ -217,6 +217,9 @@ def test_benchmarks_are_of_the_cells_that_b_has() -> None:
     known = [row for row in PARTLY.cells if row.b_gbps.value is not None]
     assert 0 < len(known) < len(PARTLY.cells)
     assert [row["name"] for row in benchmarks(PARTLY)] == [row.text for row in known]
+    for comparison, cells in ((SLOW, SLOW.cells), (PARTLY, known)):
+        rates = {row.text: {"bandwidth": {"value": (row.b_gbps.value or 0.0) * 1e9}} for row in cells}
+        assert metrics(comparison) == rates
 
 
 def test_a_benchmark_has_no_control_characters_from_a_file_name() -> None:
