@@ -31,7 +31,10 @@ class HostArrays:
     title, module = "NumPy", "numpy"
 
     def require_dtype(self, dtype: Dtype) -> None:
-        _ArraysOfNumpy(np).dtype(str(dtype))
+        try:
+            _ArraysOfNumpy(np).dtype(str(dtype))
+        except ImportError as error:
+            raise UsageError(f"NumPy has no {dtype}: {INSTALL['ml_dtypes']}") from error
 
     def reserve(self, nbytes: int) -> None:
         pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -121,6 +122,16 @@ def test_types_that_numpy_has_only_by_ml_dtypes(tmp_path: Path) -> None:
     found = pyxfer.load_tensors(path, to="numpy")
     assert (found["b"].dtype, found["f"].dtype) == (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn)
     assert found["b"].tobytes() == found["f"].tobytes() == bits.tobytes()
+
+
+@pytest.mark.parametrize(("dtype", "count"), [("BF16", 2), ("F8_E4M3", 4)])
+def test_types_that_need_ml_dtypes_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, count: int
+) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    path = written(tmp_path, "x.safetensors", safetensors({"a": entry(dtype, (count,), (0, 4))}, b"abcd"))
+    with pytest.raises(UsageError, match="pip install ml_dtypes"):
+        pyxfer.load_tensors(path, to="numpy")
 
 
 def test_types_of_less_than_a_byte_are_refused_before_anything_is_read(tmp_path: Path) -> None:
