@@ -36,6 +36,7 @@ import upload_figures as uploads
 import upload_soak
 import verdicts
 from figure_parts import (
+    Document,
     IncompleteRunError,
     caption,
     complete_job,
@@ -104,6 +105,10 @@ class Stopwatch(msgspec.Struct):
 
 def figures(results: Path) -> Figures:
     """A function for each table, by name; it reads the documents when it is called."""
+
+    def own(script: str, kind: type[Document]) -> Document:
+        return load_own(results / f"{script}.json.gz", kind, f"{script}.py")
+
     return {
         "first-screen": lambda: first_screen(results),
         "ceiling-table": lambda: ceiling_table(complete_run(results / "ceiling.json.gz")),
@@ -125,15 +130,9 @@ def figures(results: Path) -> Figures:
         "upload-images-table": lambda: each_run(results, "upload_images.json.gz", uploads.uploads_table),
         "files-page": lambda: page_of(complete_run(results / "files.json.gz"), print_run),
         "files-table": lambda: each_run(results, "files*.json.gz", uploads.loads_table),
-        "ring-pauses": lambda: ring_pauses.markdown(
-            load_own(results / "ring_pauses.json.gz", ring_pauses.Pauses, "ring_pauses.py")
-        ),
-        "image-floor": lambda: image_floor.markdown(
-            load_own(results / "image_floor.json.gz", image_floor.Floors, "image_floor.py")
-        ),
-        "upload-soak": lambda: upload_soak.markdown(
-            load_own(results / "upload_soak.json.gz", upload_soak.Soak, "upload_soak.py")
-        ),
+        "ring-pauses": lambda: ring_pauses.markdown(own("ring_pauses", ring_pauses.Pauses)),
+        "image-floor": lambda: image_floor.markdown(own("image_floor", image_floor.Floors)),
+        "upload-soak": lambda: upload_soak.markdown(own("upload_soak", upload_soak.Soak)),
         "never-slower": lambda: never_slower_tables(results),
         "never-slower-parts": lambda: call_parts(results),
         "first-upload-table": lambda: uploads.first_use(*first_use_of(results)),
@@ -144,25 +143,19 @@ def figures(results: Path) -> Figures:
         "links-peers": lambda: link_peers.markdown(peers_of(results / "links_peers.json.gz")),
         "links-peers-two": lambda: link_peers.ranges_markdown(peers_of(results / "links_peers_two.json.gz")),
         "links-stopwatch": lambda: beside_stopwatch(results),
-        "links-map": lambda: links_map.markdown(
-            load_own(results / "links_map.json.gz", links_map.Maps, "links_map.py")
-        ),
-        "peers-table": lambda: peers_table(load_own(results / "peers.json.gz", peers.Peers, "peers.py")),
+        "links-map": lambda: links_map.markdown(own("links_map", links_map.Maps)),
+        "peers-table": lambda: peers_table(own("peers", peers.Peers)),
         "verdicts": lambda: verdicts.table(counted_verdicts(results)),
         "verdicts-compared": lambda: verdicts.comparison_table(counted_verdicts(results)),
         "verdicts-printed": lambda: verdicts.printed_table(counted_verdicts(results)),
-        "fleet-detection": lambda: fleet_detection.table(
-            load_own(results / "fleet_detection.json.gz", fleet_detection.Detection, "fleet_detection.py")
-        ),
-        "history-changes": lambda: history_changes.table(
-            load_own(results / "history_changes.json.gz", history_changes.Found, "history_changes.py")
-        ),
+        "fleet-detection": lambda: fleet_detection.table(own("fleet_detection", fleet_detection.Detection)),
+        "history-changes": lambda: history_changes.table(own("history_changes", history_changes.Found)),
         "coverage-simulated": lambda: intervals.simulated_table(coverage_of(results)),
         "coverage-widths": lambda: intervals.widths_table(coverage_of(results)),
         "coverage-committed": lambda: intervals.committed_table(coverage_of(results)),
         "coverage-drift": lambda: intervals.drift_table(coverage_of(results)),
         "remark-codes": remark_table,
-        "timers-table": lambda: timers_table(load_own(results / "timers.json.gz", timers.Timers, "timers.py")),
+        "timers-table": lambda: timers_table(own("timers", timers.Timers)),
     }
 
 

@@ -50,9 +50,7 @@ def loads_table(run: Run) -> str:
         rates = [None if row is None else row.gbps for row in (warm, cold)]
         body.append([name, *map(_rate, (rates[0], first, rates[1])), "" if held is None else f"{held / 1e9:.2f} GB"])
     files = run.files
-    what = (
-        "" if files is None else f"{format_size(files.nbytes)} in {files.arrays} arrays on {files.filesystem.value}."
-    )
+    what = "" if files is None else f"{format_size(files.nbytes)} in {files.arrays} arrays on {files.filesystem.value}."
     header = ["loader", "from the page cache, GB/s", "first load, GB/s", "from the disk, GB/s", "host memory"]
     return f"{caption(run)}\n\n{what}\n\n{markdown_table(header, body)}"
 

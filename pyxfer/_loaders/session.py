@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -15,7 +15,7 @@ from pyxfer._ceiling.resources import RunResources
 from pyxfer._ceiling.rows import ENDED_EARLY, NO_TRIAL, Assembler, Head, Item, ceiling_share, raw_head
 from pyxfer._ceiling.session import PATIENCE_S, checked_choice
 from pyxfer._ceiling.stages import circumstances, make_group, prepare_raw
-from pyxfer._document.machines import Environment, Fact, Placement, unknown
+from pyxfer._document.machines import Environment, Placement, unknown
 from pyxfer._document.runs import (
     FILE,
     NOT_TRACED,
@@ -26,7 +26,6 @@ from pyxfer._document.runs import (
     Run,
     Trial,
     Variant,
-    Worker,
     limit_of,
     limits_beside,
 )
@@ -35,9 +34,9 @@ from pyxfer._files.formats import stored_arrays
 from pyxfer._frameworks.base import installed_version
 from pyxfer._frameworks.registry import load_framework
 from pyxfer._loaders import page_cache
-from pyxfer._loaders.loaders import FRAMEWORKS, Loader, LoaderFramework, reference_of, select_loaders, why_unavailable
+from pyxfer._loaders.loaders import FRAMEWORKS, Loader, LoaderFramework, select_loaders
 from pyxfer._loaders.reads import CACHE_BYTES, DISK_BYTES, DISK_THREADS, MAX_THREADS, Reads, SlotReads
-from pyxfer._loaders.worker import HOST, Loaded, LoaderProcess, Order, Started, Task
+from pyxfer._loaders.worker import HOST, RunningLoader, Task
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.host import available_host_bytes, last_level_bytes
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
     from pyxfer._document.machines import Device, Side
     from pyxfer._files.load import Paths
     from pyxfer._files.stored import StoredFiles
-    from pyxfer._frameworks.messages import Reference
     from pyxfer._measure.sampler import Subject
 
 State = Literal["warm", "cold"]
@@ -66,12 +64,9 @@ DEFAULT_BUDGET_S = 60.0
 LINK_BYTES = 64 << 20
 _LATER_ROUNDS = 1 << 20
 _FEW_ROUNDS = 2
-# After the loads of other processes a first one takes up to twice as long: threads sleep, and caches have other bytes.
-_AGAIN_BELOW_S = 1.0
 _ROOM = 1.1
 _WARM_FROM = 0.99
 _NOT_READ = "the run ended before it was read"
-_FIRST = "the first load of its process was a warm one"
 
 
 def files(
@@ -184,109 +179,13 @@ class Request:
         )
 
 
-class _RunningLoader:
-    """A loader with its process, and what its first load has shown."""
-
-    def __init__(self, loader: Loader, paths: Sequence[str]) -> None:
-        self.loader = loader
-        self.is_emptied = False
-        self._paths = paths
-        self._process: LoaderProcess | None = None
-        self._unavailable = why_unavailable(loader, paths)
-        self._started: Started | None = None
-        not_yet = "the run ended before its first load"
-        self._first: Fact[Loaded] = unknown(not_yet)
-        self._device_peak: Fact[int] = unknown(not_yet)
-
-    @property
-    def reference(self) -> Reference:
-        return reference_of(self.loader)
-
-    def start(self, task: Task, environment: Mapping[str, str], patience_s: float) -> None:
-        if self._unavailable is None:
-            self._process = LoaderProcess(task, environment, patience_s)
-
-    def wait(self) -> None:
-        """Wait until it has started."""
-        if self._process is not None:
-            try:
-                self._started = self._process.started()
-            except MeasurementError as error:
-                self._unavailable = str(error)
-
-    def load_first(self, free_bytes: Callable[[], int] | None) -> None:
-        """The load of a program that loads once. It shows whether the contents are right, and what memory it takes."""
-        if self._process is None or self._started is None:
-            return
-        try:
-            before = least = 0 if free_bytes is None else free_bytes()
-
-            def watch() -> None:
-                nonlocal least
-                least = min(least, 0 if free_bytes is None else free_bytes())
-
-            self._first = Fact(self._process.load(Order(verified=True, emptied=self.is_emptied), watch))
-            self._device_peak = unknown("it loads to host memory") if free_bytes is None else Fact(before - least)
-        except MeasurementError as error:
-            self._unavailable = str(error)
-
-    def load(self, *, again: bool) -> float:
-        """Load once and return the seconds; `again`: before that once untimed, unless that takes long."""
-        if self._process is None:
-            raise MeasurementError(self._unavailable or "it was not started")
-        if again and (self._first.value is None or self._first.value.seconds < _AGAIN_BELOW_S):
-            self._process.load(Order(emptied=self.is_emptied))
-        return self._process.load(Order(emptied=self.is_emptied)).seconds
-
-    def give_to(self, item: Item[Any]) -> bool:
-        """Let the item load with it; False if it cannot."""
-        self.describe(item)
-        if self._unavailable is None:
-            item.subject = _Loads(self, item.head.variant, self._paths)
-        return item.subject is not None
-
-    def describe(self, item: Item[Any]) -> None:
-        item.unavailable = item.unavailable or self._unavailable
-        item.verified = (
-            self._first.value.verified if self._first.value is not None else unknown(str(self._first.reason))
-        )
-        item.first_s = self._first.then(lambda first: first.seconds) if item.head.variant == "warm" else unknown(_FIRST)
-
-    def interrupt(self) -> None:
-        if self._process is not None:
-            self._process.interrupt()
-
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.close()
-
-    def worker(self, framework: str) -> Worker:
-        process, started = self._process, self._started
-        why = self._unavailable or "it was ended before it had started"
-        return Worker(
-            name=self.loader.name,
-            framework=framework,
-            setting="",
-            version=unknown(why) if started is None else Fact(started.version),
-            cuda=unknown(why) if started is None else started.cuda,
-            settings={name: installed_version((name,)) or "not installed" for name in self.loader.distributions},
-            ended="unavailable" if process is None else process.ended,
-            reason=self._unavailable if process is None else process.reason,
-            log=() if process is None else process.log,
-            start_s=unknown(why) if started is None else Fact(started.start_s),
-            duration_s=0.0 if process is None else time.monotonic() - process.begun_s,
-            host_peak_bytes=unknown(why) if self._first.value is None else self._first.value.host_peak_bytes,
-            device_peak_bytes=self._device_peak,
-        )
-
-
 class _Loads:
     """The loads of a loader in one state."""
 
     anchor = None
     ceiling_of = None
 
-    def __init__(self, running: _RunningLoader, state: Variant, paths: Sequence[str]) -> None:
+    def __init__(self, running: RunningLoader, state: Variant, paths: Sequence[str]) -> None:
         self.key = f"{running.loader.name} {state}"
         self._running, self._state, self._paths = running, state, paths
 
@@ -327,7 +226,7 @@ class Session(RunSession[Run]):
         self._after: Environment | None = None
         self._placement = Placement(device_node(device), unknown(_NOT_READ), unknown(_NOT_READ), unknown(_NOT_READ))
         self._presence = Presence(device.uuid.value or device.name)
-        self._loaders = [_RunningLoader(loader, request.files.paths) for loader in request.loaders]
+        self._loaders = [RunningLoader(loader, request.files.paths) for loader in request.loaders]
         plan = CopyPlan("h2d", "pinned", "async")
         self._link_item: Item[Any] = _untraced(Item(raw_head(plan), min(LINK_BYTES, request.nbytes)))
         self._reads: list[Item[Any]] = []
@@ -396,7 +295,7 @@ class Session(RunSession[Run]):
         for number, state in enumerate(states):
             reads = self._made_reads(state, owned)
             self._reads += reads
-            loads = [item for running, each, item in self._loads if each == state and running.give_to(item)]
+            loads = self._ready_loads(state)
             why = self._why_not(state)
             for item in (*reads, *loads):
                 if why is not None:
@@ -410,6 +309,12 @@ class Session(RunSession[Run]):
                     self._sample(chosen, begun_s + (number + 1) / len(states) * budget_s)
             finally:
                 self._keep_link(link)
+
+    def _ready_loads(self, state: State) -> list[Item[Any]]:
+        usable = [(running, item) for running, each, item in self._loads if each == state and running.is_usable]
+        for running, item in usable:
+            item.subject = _Loads(running, state, self._request.files.paths)
+        return [item for _, item in usable]
 
     def _sample(self, items: Sequence[Item[Any]], deadline_s: float) -> None:
         Sampler(

@@ -1,4 +1,4 @@
-"""The process of one loader: what it does, and how a run starts it, orders a load and waits for its end."""
+"""The process of one loader: what it does, how a run starts it, orders a load and waits for its end, and its rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,13 +24,15 @@ import msgspec
 import numpy as np
 
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._document.runs import WorkerEnding
+from pyxfer._document.runs import Worker, WorkerEnding
 from pyxfer._files.formats import stored_arrays
 from pyxfer._files.stored import OpenFile
+from pyxfer._frameworks.base import installed_version
 from pyxfer._frameworks.messages import Reference
 from pyxfer._frameworks.process import IN_WORKER, PR_SET_PDEATHSIG, tail_of
 from pyxfer._frameworks.registry import load_framework, resolve_reference
 from pyxfer._frameworks.subjects import describe_error
+from pyxfer._loaders.loaders import reference_of, why_unavailable
 from pyxfer._python import ending_of, kill_group, python_command
 from pyxfer.errors import MeasurementError, PyxferError, RefusedError
 from pyxfer.native import choose
@@ -39,8 +41,9 @@ from pyxfer.units import format_seconds
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pyxfer._ceiling.rows import Item
     from pyxfer._files.formats import StoredArray, StoredFiles
-    from pyxfer._loaders.loaders import Arrays
+    from pyxfer._loaders.loaders import Arrays, Loader
 
 HOST = "cpu"
 """The device of a loader without a GPU."""
@@ -81,6 +84,9 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 # --- the run's side --------------------------------------------------------------------------------------------------
 
 MIN_START_S = 60.0
+# After the loads of other processes a first one takes up to twice as long: threads sleep, and caches have other bytes.
+_AGAIN_BELOW_S = 1.0
+_FIRST = "the first load of its process was a warm one"
 _SLICE_S = 0.005
 _BOOT = "from pyxfer._loaders.worker import main; main(int(sys.argv[1]))"
 _Reply = Started | Loaded | Failed
@@ -169,6 +175,98 @@ class LoaderProcess:
     def _failed(self, ended: WorkerEnding, reason: str) -> MeasurementError:
         self.ended, self.reason = ended, reason
         return MeasurementError(reason)
+
+
+class RunningLoader:
+    """A loader with its process, and what its first load has shown."""
+
+    def __init__(self, loader: Loader, paths: Sequence[str]) -> None:
+        self.loader = loader
+        self.is_emptied = False
+        self._process: LoaderProcess | None = None
+        self._unavailable = why_unavailable(loader, paths)
+        self._started: Started | None = None
+        not_yet = "the run ended before its first load"
+        self._first: Fact[Loaded] = unknown(not_yet)
+        self._device_peak: Fact[int] = unknown(not_yet)
+
+    @property
+    def reference(self) -> Reference:
+        return reference_of(self.loader)
+
+    def start(self, task: Task, environment: Mapping[str, str], patience_s: float) -> None:
+        if self._unavailable is None:
+            self._process = LoaderProcess(task, environment, patience_s)
+
+    def wait(self) -> None:
+        """Wait until it has started."""
+        if self._process is not None:
+            try:
+                self._started = self._process.started()
+            except MeasurementError as error:
+                self._unavailable = str(error)
+
+    def load_first(self, free_bytes: Callable[[], int] | None) -> None:
+        """The load of a program that loads once. It shows whether the contents are right, and what memory it takes."""
+        if self._process is None or self._started is None:
+            return
+        try:
+            before = least = 0 if free_bytes is None else free_bytes()
+
+            def watch() -> None:
+                nonlocal least
+                least = min(least, 0 if free_bytes is None else free_bytes())
+
+            self._first = Fact(self._process.load(Order(verified=True, emptied=self.is_emptied), watch))
+            self._device_peak = unknown("it loads to host memory") if free_bytes is None else Fact(before - least)
+        except MeasurementError as error:
+            self._unavailable = str(error)
+
+    def load(self, *, again: bool) -> float:
+        """Load once and return the seconds; `again`: before that once untimed, unless that takes long."""
+        if self._process is None:
+            raise MeasurementError(self._unavailable or "it was not started")
+        if again and (self._first.value is None or self._first.value.seconds < _AGAIN_BELOW_S):
+            self._process.load(Order(emptied=self.is_emptied))
+        return self._process.load(Order(emptied=self.is_emptied)).seconds
+
+    @property
+    def is_usable(self) -> bool:
+        return self._unavailable is None
+
+    def describe(self, item: Item[Any]) -> None:
+        item.unavailable = item.unavailable or self._unavailable
+        item.verified = (
+            self._first.value.verified if self._first.value is not None else unknown(str(self._first.reason))
+        )
+        item.first_s = self._first.then(lambda first: first.seconds) if item.head.variant == "warm" else unknown(_FIRST)
+
+    def interrupt(self) -> None:
+        if self._process is not None:
+            self._process.interrupt()
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
+
+    def worker(self, framework: str) -> Worker:
+        process, started = self._process, self._started
+        why = self._unavailable or "it was ended before it had started"
+        return Worker(
+            name=self.loader.name,
+            framework=framework,
+            setting="",
+            version=unknown(why) if started is None else Fact(started.version),
+            cuda=unknown(why) if started is None else started.cuda,
+            settings={name: installed_version((name,)) or "not installed" for name in self.loader.distributions},
+            ended="unavailable" if process is None else process.ended,
+            reason=self._unavailable if process is None else process.reason,
+            log=() if process is None else process.log,
+            start_s=unknown(why) if started is None else Fact(started.start_s),
+            duration_s=0.0 if process is None else time.monotonic() - process.begun_s,
+            host_peak_bytes=unknown(why) if self._first.value is None else self._first.value.host_peak_bytes,
+            device_peak_bytes=self._device_peak,
+        )
 
 
 # --- the process -----------------------------------------------------------------------------------------------------
