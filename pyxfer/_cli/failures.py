@@ -145,10 +145,11 @@ def why_invalid(run: Run | Links) -> str:
         rates = [*(row.total for row in run.traffics), *(row.rate for row in run.small)]
         facts: list[Fact[Any]] = [*rates, *(row.p50 for row in run.latencies)]
         return "" if any(fact.value is not None for fact in facts) else nothing_measured(facts)
-    if any(measurement.rate.value is not None for measurement in run.measurements):
+    rows = [row for row in run.measurements if run.kind != "files" or row.worker is not None]
+    if any(row.rate.value is not None for row in rows):
         return _why_not_explained(run) or _why_not_whole(run)
-    has_trials = any(measurement.trials for measurement in run.measurements)
-    rates = [measurement.rate for measurement in run.measurements]
+    has_trials = any(row.trials for row in rows)
+    rates = [row.rate for row in rows]
     return nothing_measured(rates, "There is no valid trial" if has_trials else "Nothing was measured")
 
 
@@ -171,8 +172,11 @@ def _why_not_explained(run: Run) -> str:
 
 
 def _why_not_whole(run: Run) -> str:
-    last = {(worker.framework, worker.setting): worker for worker in run.workers}
-    broken = [worker for worker in last.values() if worker.ended in ("crashed", "hung", "failed")]
+    """A framework may be started again after a crash. A loader that raises an error has only not been measured."""
+    is_of_files = run.kind == "files"
+    last = {worker.name if is_of_files else (worker.framework, worker.setting): worker for worker in run.workers}
+    broken = [worker for worker in last.values() if worker.ended in ("crashed", "hung")]
+    broken += [] if is_of_files else [worker for worker in last.values() if worker.ended == "failed"]
     return " ".join(f"The worker {worker.name} {worker.ended}: {worker.reason}." for worker in broken)
 
 

@@ -21,6 +21,7 @@ from safetensors.numpy import save_file
 
 import pyxfer
 from pyxfer._ceiling.derived import derive_run
+from pyxfer._cli.failures import why_invalid
 from pyxfer._document import codec
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import Measurement, Run, limit_of, limits_beside
@@ -272,6 +273,7 @@ def test_a_run_without_loads_says_so() -> None:
     rows = tuple(replace(row, trials=(), summary=None, **none) for row in make_loads())
     assert verdict_of(make_files_run(rows), "warm") is None
     assert answer(make_files_run(rows)) == "No load has a rate."
+    assert why_invalid(make_files_run(rows)).startswith("Nothing was measured: it failed")
 
 
 # --- loaders of users ------------------------------------------------------------------------------------------------
@@ -311,6 +313,13 @@ def test_loaders_that_cannot_read_the_files_are_left_out_or_have_the_reason(tmp_
     assert {row.route for row in run_files(path) if row.worker} == {"pyxfer.load-tensors", "numpy.load"}
     row = row_of(run_files(path, ["safetensors.load-file"]), "safetensors.load-file")
     assert row.rate.reason == "it reads .safetensors files only"
+
+
+@pytest.mark.parametrize(("name", "code"), [("right", 0), ("raising", 0), ("killed", 4), ("wrong", 4)])
+def test_the_exit_code_says_whether_loads_were_measured(command: Any, model: str, name: str, code: int) -> None:
+    asked = ("files", model, "--device", "host", "--state", "warm", "--budget", "0.1s")
+    result = command(*asked, "--to", "numpy", "--loader", f"{own(name)},{own('pairs')}")
+    assert result.returncode == code, result.stderr
 
 
 def test_the_command_prints_the_page_and_keeps_the_run(command: Any, model: str, tmp_path: Path) -> None:
