@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from typing import IO
 
 import msgspec
 
@@ -99,15 +100,7 @@ class Supervisor:
         self._owned.enter_context(self._ours)
         handles = theirs.fileno(), self._marker.handle
         with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - this Python with fixed arguments
-                python_command(_BOOT, *map(str, handles), flags=("-X", "faulthandler")),
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env={**self._environment, **os.environ, IN_WORKER: "1", "PYTHONUNBUFFERED": "1"},
-                pass_fds=handles,
-                start_new_session=True,  # Ctrl-C does not reach it, and its own children can be killed with it
-            )
+            self._process = start_worker(_BOOT, handles, self._environment, self._log)
         self._is_started = True
         with contextlib.suppress(OSError):  # it has ended, which the first message shows
             self._ours.send_bytes(messages.pack(self._task))
@@ -217,8 +210,7 @@ class Supervisor:
         """Note how the process ended; the pipe closed before the last message."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_PATIENCE_S)
-        code = self._process.returncode
-        self._note("crashed", "its pipe closed, but it did not end" if code is None else f"it {ending_of(code)}")
+        self._note("crashed", exit_text(self._process))
 
     def _note(self, ended: WorkerEnding, reason: str) -> None:
         self._outcome.ended, self._outcome.reason = ended, reason
@@ -235,6 +227,27 @@ class Supervisor:
             outcome.reason += f", while {mark.route} at {format_size(mark.nbytes)} was {step}"
         elif outcome.hello is None:
             outcome.reason += ", while it started"
+
+
+def start_worker(
+    boot: str, handles: Sequence[int], environment: Mapping[str, str], log: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    """Start a Python that runs `boot`, with these descriptors as its arguments."""
+    return subprocess.Popen(  # noqa: S603 - this Python with fixed arguments
+        python_command(boot, *map(str, handles), flags=("-X", "faulthandler")),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env={**environment, **os.environ, IN_WORKER: "1", "PYTHONUNBUFFERED": "1"},
+        pass_fds=handles,
+        start_new_session=True,  # Ctrl-C does not reach it, and its own children can be killed with it
+    )
+
+
+def exit_text(process: subprocess.Popen[bytes]) -> str:
+    """How a worker ended whose pipe is closed."""
+    code = process.returncode
+    return "its pipe closed, but it did not end" if code is None else f"it {ending_of(code)}"
 
 
 LOG_LINES = 12
@@ -262,11 +275,15 @@ ORPHANED = 1
 PR_SET_PDEATHSIG = 1
 
 
+def die_with_parent() -> None:
+    """Let the kernel kill this process with its parent: no thread here runs while a framework holds the GIL."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main(connection_handle: int, marker_handle: int) -> None:
     """Serve one task, then end the process without the framework's own shutdown, which may crash or hang."""
-    with contextlib.suppress(OSError, AttributeError):
-        # The kernel kills this process with its parent: no thread here runs while a framework holds the GIL.
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     connection: Connection[bytes, bytes] = Connection(connection_handle)
     task = messages.unpack_order(connection.recv_bytes())
     orders = Orders(connection)

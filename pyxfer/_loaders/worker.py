@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -29,11 +27,11 @@ from pyxfer._files.formats import stored_arrays
 from pyxfer._files.stored import OpenFile
 from pyxfer._frameworks.base import installed_version
 from pyxfer._frameworks.messages import Reference
-from pyxfer._frameworks.process import IN_WORKER, PR_SET_PDEATHSIG, tail_of
+from pyxfer._frameworks.process import die_with_parent, exit_text, start_worker, tail_of
 from pyxfer._frameworks.registry import load_framework, resolve_reference
 from pyxfer._frameworks.subjects import describe_error
 from pyxfer._loaders.loaders import reference_of, why_unavailable
-from pyxfer._python import ending_of, kill_group, python_command
+from pyxfer._python import kill_group
 from pyxfer.errors import MeasurementError, PyxferError, RefusedError
 from pyxfer.native import choose
 from pyxfer.units import format_seconds
@@ -106,15 +104,7 @@ class LoaderProcess:
         self._ours, theirs = Pipe()
         self._owned.enter_context(self._ours)
         with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - this Python with fixed arguments
-                python_command(_BOOT, str(theirs.fileno()), flags=("-X", "faulthandler")),
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env={**environment, **os.environ, IN_WORKER: "1", "PYTHONUNBUFFERED": "1"},
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # Ctrl-C does not reach it, and its own children can be killed with it
-            )
+            self._process = start_worker(_BOOT, (theirs.fileno(),), environment, self._log)
         self._owned.callback(kill_group, self._process)
         self._send(task)
 
@@ -161,9 +151,7 @@ class LoaderProcess:
         except (EOFError, OSError):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
-            code = self._process.returncode
-            why = "its pipe closed, but it did not end" if code is None else f"it {ending_of(code)}"
-            raise self._failed("crashed", why) from None
+            raise self._failed("crashed", exit_text(self._process)) from None
         except msgspec.MsgspecError as error:
             raise self._failed("failed", f"it sent an invalid message: {error}") from error
         if isinstance(reply, Failed):
@@ -274,8 +262,7 @@ class RunningLoader:
 
 def main(handle: int) -> None:
     """Serve one task, then end without the framework's own shutdown, which may crash or hang."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     connection: Connection[bytes, bytes] = Connection(handle)
 
     def send(message: msgspec.Struct) -> None:
