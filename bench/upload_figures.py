@@ -14,6 +14,7 @@ from prefetched_training import Prefetched
 from watched_training import cost_text
 
 from pyxfer._document.runs import Direction, Measurement, Run
+from pyxfer._report.files import first_gbps
 from pyxfer._report.grid import escape_markdown, markdown_table
 from pyxfer._report.route_tables import title
 from pyxfer.units import format_percent, format_seconds, format_size
@@ -44,8 +45,7 @@ def loads_table(run: Run) -> str:
     body = []
     for name in dict.fromkeys(route for route, _ in found):
         warm, cold = found.get((name, "warm")), found.get((name, "cold"))
-        first_s = None if warm is None else warm.first_s.value
-        first = None if first_s is None or warm is None else warm.nbytes / first_s / 1e9
+        first = None if warm is None else first_gbps(warm)
         held = memory.get(name)
         rates = [None if row is None else row.gbps for row in (warm, cold)]
         body.append([name, *map(_rate, (rates[0], first, rates[1])), "" if held is None else f"{held / 1e9:.2f} GB"])

@@ -150,7 +150,7 @@ class Traffic(ShortRepr, TrafficPlan, frozen=True, kw_only=True):
     """Copies that ran at once, or one stream of them. `nbytes`: size of each copy.
 
     `total`: bytes of all flows in the interval in which all were busy. `sum_alone_gbps`: the sum of separate runs,
-    which is no total. `slowest_gbps`: the rate of the slowest flow. `node`: NUMA node of the host memory, if chosen.
+    which is not a total. `slowest_gbps`: the rate of the slowest flow. `node`: NUMA node of the host memory, if chosen.
     """
 
     flows: tuple[LinkFlow, ...]

@@ -73,35 +73,33 @@ def with_pyxfer_to_numpy(paths: list[str], device: str) -> Arrays:
     return with_pyxfer(paths, device, "numpy")
 
 
-def with_load_file(paths: list[str], device: str) -> Pairs:
-    torch_files: Any = importlib.import_module("safetensors.torch")
+def _with_load_file(module: str, paths: list[str], **options: str) -> Pairs:
+    files: Any = importlib.import_module(module)
     for path in paths:
-        yield from torch_files.load_file(path, device=device).items()
+        yield from files.load_file(path, **options).items()
+
+
+def with_load_file(paths: list[str], device: str) -> Pairs:
+    return _with_load_file("safetensors.torch", paths, device=device)
 
 
 def with_load_file_to_numpy(paths: list[str], _device: str) -> Pairs:
-    numpy_files: Any = importlib.import_module("safetensors.numpy")
-    for path in paths:
-        yield from numpy_files.load_file(path).items()
+    return _with_load_file("safetensors.numpy", paths)
 
 
 def with_load_file_to_jax(paths: list[str], _device: str) -> Pairs:
-    jax_files: Any = importlib.import_module("safetensors.flax")
-    for path in paths:
-        yield from jax_files.load_file(path).items()
+    return _with_load_file("safetensors.flax", paths)
 
 
 def with_load_file_to_tensorflow(paths: list[str], _device: str) -> Pairs:
-    tensorflow_files: Any = importlib.import_module("safetensors.tensorflow")
-    for path in paths:
-        yield from tensorflow_files.load_file(path).items()
+    return _with_load_file("safetensors.tensorflow", paths)
 
 
 def with_safe_open(paths: list[str], device: str) -> Pairs:
     safetensors: Any = importlib.import_module("safetensors")
     for path in paths:
         with safetensors.safe_open(path, framework="pt", device=device) as file:
-            for name in file.keys():  # noqa: SIM118 - it is no mapping
+            for name in file.keys():  # noqa: SIM118 - it is not a mapping
                 yield name, file.get_tensor(name)
 
 
@@ -117,7 +115,7 @@ def with_safetensors_prefetch(paths: list[str], device: str) -> Pairs:
 def with_fastsafetensors(paths: list[str], device: str) -> Pairs:
     fastsafetensors: Any = importlib.import_module("fastsafetensors")
     with fastsafetensors.fastsafe_open(filenames=list(paths), device=device, nogds=True) as file:
-        for name in file.keys():  # noqa: SIM118 - it is no mapping
+        for name in file.keys():  # noqa: SIM118 - it is not a mapping
             yield name, file.get_tensor(name)
 
 
@@ -278,12 +276,16 @@ def register_loader(loader: Loader) -> None:
         raise UsageError(f"register_loader() takes a pyxfer.Loader; got {type(loader).__name__}.")
     if not isinstance(loader.name, str) or not _NAME.fullmatch(loader.name):
         raise UsageError(f"{loader.name!r:.80} is not a name of a loader: write owner.name in lower case.")
-    if loader.framework not in FRAMEWORKS:
-        raise UsageError(f"Unknown framework {loader.framework!r:.80}. Known are {', '.join(FRAMEWORKS)}.")
+    check_framework(loader.framework)
     if any(loader.name == other.name for other in (*_TABLE, *_registered.values())):
         raise UsageError(f"A loader {loader.name!r} exists already: choose another name.")
     reference_of(loader)
     _registered[loader.name] = loader
+
+
+def check_framework(name: str) -> None:
+    if name not in FRAMEWORKS:
+        raise UsageError(f"Unknown framework {name!r:.80}. Known are {', '.join(FRAMEWORKS)}.")
 
 
 def unregister_loader(name: str) -> None:

@@ -34,7 +34,7 @@ from pyxfer._files.formats import stored_arrays
 from pyxfer._frameworks.base import installed_version
 from pyxfer._frameworks.registry import load_framework
 from pyxfer._loaders import page_cache
-from pyxfer._loaders.loaders import FRAMEWORKS, Loader, LoaderFramework, select_loaders
+from pyxfer._loaders.loaders import FRAMEWORKS, Loader, LoaderFramework, check_framework, select_loaders
 from pyxfer._loaders.reads import CACHE_BYTES, DISK_BYTES, DISK_THREADS, MAX_THREADS, Reads, SlotReads
 from pyxfer._loaders.worker import HOST, RunningLoader, Task
 from pyxfer._machine.devices import find_device
@@ -132,8 +132,8 @@ def make_request(
     patience_s: float,
 ) -> Request:
     states = words_of(state, STATES, "state")
-    if to is not None and to not in FRAMEWORKS:
-        raise UsageError(f"Unknown framework {to!r:.80}. Known are {', '.join(FRAMEWORKS)}.")
+    if to is not None:
+        check_framework(to)
     found = stored_arrays(paths)
     nbytes = sum(array.nbytes for array in found.arrays)
     if not nbytes:
@@ -246,8 +246,8 @@ class Session(RunSession[Run]):
 
     def _measure_all(self) -> None:
         with contextlib.ExitStack() as owned:
-            self._start_loaders(owned)  # before this thread is bound to the device's node: they inherit its processors
             try:
+                self._start_loaders(owned)  # before this thread is bound to a node: they inherit its processors
                 with self._presence, bind(self._choice.engine, self._placement.device_node) as placement:
                     self._placement = msgspec.structs.replace(placement, device_node=self._placement.device_node)
                     self._prepare()
@@ -266,11 +266,10 @@ class Session(RunSession[Run]):
         free = self._choice.engine.memory_info(self._device.index)[0]
         is_tight = free < _ROOM * len(self._loaders) * request.nbytes
         for running in self._loaders:
-            running.start(
-                Task(request.framework, running.reference, request.files.paths, device), environment, request.patience_s
-            )
-            running.is_emptied = is_tight
             owned.callback(running.close)
+            running.is_emptied = is_tight
+            task = Task(request.framework, running.reference, request.files.paths, device)
+            running.start(task, environment, request.patience_s)
 
     def _prepare(self) -> None:
         resources, item, paths = self._resources, self._link_item, self._request.files.paths
@@ -297,10 +296,9 @@ class Session(RunSession[Run]):
             self._reads += reads
             loads = self._ready_loads(state)
             why = self._why_not(state)
-            for item in (*reads, *loads):
-                if why is not None:
-                    item.unavailable, item.subject = why, None
-            link = self._link_item if number == 0 else replace(self._link_item, subject=self._link_item.subject)
+            for item in (*reads, *loads) if why is not None else ():
+                item.unavailable, item.subject = why, None
+            link = self._link_item if number == 0 else replace(self._link_item)
             chosen = [item for item in (link, *reads, *loads) if item.subject is not None]
             for item in chosen if number else ():
                 item.subject = _Later(item.subject)
@@ -342,7 +340,8 @@ class Session(RunSession[Run]):
         paths = self._request.files.paths
         if state == "cold":
             return page_cache.why_not_evicted(paths)
-        page_cache.fill(paths)
+        if page_cache.cached_share(paths) < _WARM_FROM:  # a loader has made the cache drop them
+            page_cache.fill(paths)
         share = page_cache.cached_share(paths)
         if share < _WARM_FROM:
             return f"the page cache holds only {format_percent(share)} of the files: they are too large for this host"

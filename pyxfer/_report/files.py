@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyxfer import units
@@ -19,7 +19,7 @@ from pyxfer._report.text import Lines, capitalised, clean, counted, device_text,
 
 OWN = "pyxfer.load-tensors"
 STATES: dict[Variant, str] = {"warm": "the page cache", "cold": "the disk"}
-# A loader that reaches this share of its limit is no bottleneck.
+# A loader that reaches this share of its limit is not the bottleneck.
 _NEAR = 0.9
 _ABOVE = 1.05
 _LONGEST = 40
@@ -38,7 +38,7 @@ class Verdict:
 
     @property
     def share(self) -> float:
-        """Of the limit, in shared rounds where there are any."""
+        """The share of the limit that the loader reaches, in shared rounds where there are any."""
         known = self.best.of_ceiling
         return (self.best.gbps or 0.0) / (self.limit.gbps or 1.0) if known is None else known
 
@@ -65,16 +65,15 @@ def verdict_of(run: Run, state: Variant) -> Verdict | None:
     limit = limit_of(limits)
     if limit is None or not limit.gbps:
         return None
-    found = Verdict(state, limit, best, clean(best.route), None, "")
+    found = Verdict(state, limit, best, _limit_name(limit), None, "if only the other limit were left")
     if found.share < _NEAR:
-        return Verdict(state, limit, best, clean(best.route), 1 / found.share, f"at the rate of {_limit_name(limit)}")
-    others = [row for row in limits if row.is_raw != limit.is_raw]
-    next_limit = max((row.gbps or 0.0 for row in others), default=0.0)
+        without = f"at the rate of {_limit_name(limit)}"
+        return replace(found, bottleneck=clean(best.route), gain=1 / found.share, without=without)
     warm = next((row.gbps for row in loads_of(run, "warm") if row.gbps), None)
     if state == "cold" and warm is not None and not limit.is_raw:
-        return Verdict(state, limit, best, _limit_name(limit), warm / (best.gbps or 1.0), "from the page cache")
-    gain = next_limit / (best.gbps or 1.0) if next_limit else None
-    return Verdict(state, limit, best, _limit_name(limit), gain, "if only the other limit were left")
+        return replace(found, gain=warm / (best.gbps or 1.0), without="from the page cache")
+    next_limit = max((row.gbps or 0.0 for row in limits if row.is_raw != limit.is_raw), default=0.0)
+    return replace(found, gain=next_limit / (best.gbps or 1.0) if next_limit else None)
 
 
 def _limit_name(row: Measurement) -> str:
@@ -103,7 +102,7 @@ def answer(run: Run) -> str:
 
 
 def subject_text(run: Run) -> str:
-    """`3.2 GB in 144 arrays of model.safetensors (ext4), to PyTorch`."""
+    """`3 GiB in 144 arrays of model.safetensors (ext4), to PyTorch`."""
     found = run.files
     if found is None:
         return ""
@@ -186,7 +185,7 @@ def _print_loaders(run: Run, page: Page) -> None:
             add(state, "GB/s", [None if row is None else row.gbps for row in rows])
             add("", "+-", [None if row is None else half_width(row) for row in rows])
             add("of", "limit", [None if row is None else row.of_ceiling for row in rows])
-    add("first", "GB/s", [None if (row := at.get((name, "warm"))) is None else _first_gbps(row) for name in names])
+    add("first", "GB/s", [None if (row := at.get((name, "warm"))) is None else first_gbps(row) for name in names])
     for place, peaks in (
         ("host", [workers[name].host_peak_bytes.value for name in names]),
         ("GPU", [workers[name].device_peak_bytes.value for name in names]),
@@ -196,7 +195,8 @@ def _print_loaders(run: Run, page: Page) -> None:
     page.show(fitting_table(columns, page.columns))
 
 
-def _first_gbps(row: Measurement) -> float | None:
+def first_gbps(row: Measurement) -> float | None:
+    """The rate of the first load of its process."""
     first = row.first_s.value
     return row.nbytes / first / 1e9 if first else None
 

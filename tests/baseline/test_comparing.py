@@ -54,11 +54,6 @@ def remark_codes(comparison: Comparison) -> list[str]:
     return [remark.code for remark in comparison.remarks]
 
 
-def one_run_each(row: Measurement) -> tuple[Sample, Sample]:
-    """Two sides of one run with this row."""
-    return Sample("A", (make_run(measurements=(row,)),)), Sample("B", (make_run(measurements=(row,), duration_s=1.0),))
-
-
 def summaries(*rows: Measurement) -> list[Summary]:
     return [row.summary for row in rows if row.summary is not None]
 

@@ -52,7 +52,7 @@ def stuck(paths: list[str], device: str) -> dict[str, Any]:
 
 
 def second_killed(paths: list[str], device: str) -> dict[str, Any]:
-    """Its first load, which is no trial, is right."""
+    """Its first load, which is not a trial, is right."""
     if _loads:
         os.kill(os.getpid(), signal.SIGKILL)
     _loads.append(device)
