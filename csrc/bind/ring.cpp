@@ -149,13 +149,13 @@ void bind_pack(py::module_& module) {
 using file_row = std::tuple<int, int, std::size_t, std::string>;
 using number_row = std::tuple<std::size_t, std::size_t, std::size_t>;
 
-std::shared_ptr<file_set> files_of(std::vector<file_row> const& rows, int direct_readers) {
+std::shared_ptr<file_set> files_of(std::vector<file_row> const& rows) {
   std::vector<file_set::file> files;
   files.reserve(rows.size());
   for (auto const& [buffered, direct, bytes, name] : rows) {
     files.push_back({buffered, direct, bytes, name});
   }
-  return std::make_shared<file_set>(std::move(files), direct_readers);
+  return std::make_shared<file_set>(std::move(files));
 }
 
 std::shared_ptr<file_window> window_of(std::shared_ptr<file_set> const& files,
@@ -173,7 +173,7 @@ std::shared_ptr<file_window> window_of(std::shared_ptr<file_set> const& files,
 void bind_files(py::module_& module) {
   py::class_<file_set, std::shared_ptr<file_set>>(module, "FileSet", py::module_local(),
                                                   py::is_final())
-      .def(py::init(&files_of), py::arg("files"), py::arg("direct_readers"))
+      .def(py::init(&files_of), py::arg("files"))
       .def(
           "read",
           [](file_set const& self, std::size_t file, std::size_t offset, std::size_t bytes,

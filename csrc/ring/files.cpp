@@ -1,8 +1,8 @@
 #include "ring/files.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,46 +37,26 @@ int duplicated(int descriptor) {
                    (known ? ", and now has " + std::to_string(now.st_size) : "") + ".");
 }
 
-/// Whether the file system lacks RWF_NOWAIT or O_DIRECT.
-bool is_unsupported(int code) { return code == EOPNOTSUPP || code == ENOSYS || code == EINVAL; }
+/// A mapping through which nothing is read; null if the system has none for this file.
+void* mapped(int descriptor, std::size_t bytes) {
+  auto* const made = mmap(nullptr, bytes, PROT_NONE, MAP_SHARED, descriptor, 0);
+  return made == MAP_FAILED ? nullptr : made;
+}
 
 }  // namespace
 
-/// The turn of one of the threads that read past the page cache.
-class file_set::direct_turn {
- public:
-  explicit direct_turn(file_set const& in) : in_{in} {
-    std::unique_lock held{in_.mutex_};
-    in_.turn_.wait(held, [this] { return in_.readers_ < in_.direct_readers_; });
-    ++in_.readers_;
-  }
-  ~direct_turn() {
-    {
-      std::scoped_lock const held{in_.mutex_};
-      --in_.readers_;
-    }
-    in_.turn_.notify_one();
-  }
-  direct_turn(direct_turn const&) = delete;
-  direct_turn& operator=(direct_turn const&) = delete;
-  direct_turn(direct_turn&&) = delete;
-  direct_turn& operator=(direct_turn&&) = delete;
-
- private:
-  file_set const& in_;
-};
-
-file_set::file_set(std::vector<file> files, int direct_readers)
-    : files_{std::move(files)}, direct_readers_{direct_readers} {
-  if (files_.empty() || direct_readers < 1) {
-    throw std::invalid_argument("a file set has files and at least one direct reader");
-  }
+file_set::file_set(std::vector<file> files) : files_{std::move(files)} {
+  if (files_.empty()) { throw std::invalid_argument("a file set has files"); }
   auto const given = files_;
   for (auto& each : files_) { each.buffered = each.direct = -1; }
+  mappings_.resize(files_.size());
   try {
     for (std::size_t i = 0; i < given.size(); ++i) {
       files_[i].buffered = duplicated(given[i].buffered);
-      if (given[i].direct >= 0) { files_[i].direct = duplicated(given[i].direct); }
+      if (given[i].direct >= 0) {
+        files_[i].direct = duplicated(given[i].direct);
+        mappings_[i] = mapped(files_[i].buffered, files_[i].bytes);
+      }
     }
   } catch (...) {
     close();
@@ -91,6 +71,9 @@ void file_set::close() noexcept {
     if (each.buffered >= 0) { ::close(each.buffered); }
     if (each.direct >= 0) { ::close(each.direct); }
   }
+  for (std::size_t i = 0; i < mappings_.size(); ++i) {
+    if (mappings_[i] != nullptr) { munmap(mappings_[i], files_[i].bytes); }
+  }
 }
 
 void file_set::read(std::size_t index, std::size_t offset, std::size_t bytes, void* to) const {
@@ -98,15 +81,9 @@ void file_set::read(std::size_t index, std::size_t offset, std::size_t bytes, vo
   auto const wanted = offset < from.bytes ? std::min(bytes, from.bytes - offset) : 0;
   auto* const target = static_cast<unsigned char*>(to);
   std::size_t done = 0;
-  if (from.direct >= 0 && is_aligned(offset) && is_aligned(bytes) &&
-      is_aligned(reinterpret_cast<std::uintptr_t>(to))) {
-    if (auto const cached = read_cached(from, offset, wanted, target)) {
-      done = *cached;
-      if (done < wanted) {
-        done -= done % alignment;
-        done += read_directly(from, offset + done, bytes - done, target + done);
-      }
-    }
+  if (wanted != 0 && is_aligned(offset) && is_aligned(bytes) &&
+      is_aligned(reinterpret_cast<std::uintptr_t>(to)) && !is_cached(index, offset)) {
+    done = read_directly(from, offset, bytes, target);
   }
   while (done < wanted) {
     auto const count =
@@ -120,31 +97,18 @@ void file_set::read(std::size_t index, std::size_t offset, std::size_t bytes, vo
   }
 }
 
-/// Reads what the page cache holds, from the beginning on; nothing if the system cannot tell.
-std::optional<std::size_t> file_set::read_cached(file const& from, std::size_t offset,
-                                                 std::size_t bytes, unsigned char* to) const {
-  std::size_t done = 0;
-  while (done < bytes) {
-    iovec const rest{to + done, bytes - done};
-    auto const count =
-        preadv2(from.buffered, &rest, 1, static_cast<off_t>(offset + done), RWF_NOWAIT);
-    if (count > 0) {
-      done += static_cast<std::size_t>(count);
-    } else if (count == 0 || errno == EAGAIN) {
-      break;
-    } else if (errno != EINTR) {
-      if (!is_unsupported(errno)) { throw_failed(from, offset + done, errno); }
-      return std::nullopt;
-    }
-  }
-  return done;
+bool file_set::is_cached(std::size_t index, std::size_t offset) const {
+  if (mappings_[index] == nullptr) { return true; }
+  static auto const page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  unsigned char shown = 0;
+  auto* const at = static_cast<unsigned char*>(mappings_[index]) + (offset - offset % page);
+  return mincore(at, 1, &shown) != 0 || (shown & 1U) != 0;
 }
 
 /// Reads past the page cache. It stops early at the end of the file, and if the file system
 /// refuses.
 std::size_t file_set::read_directly(file const& from, std::size_t offset, std::size_t bytes,
                                     unsigned char* to) const {
-  direct_turn const own{*this};
   std::size_t done = 0;
   while (done < bytes) {
     auto const count =
@@ -152,7 +116,7 @@ std::size_t file_set::read_directly(file const& from, std::size_t offset, std::s
     if (count > 0) {
       done += static_cast<std::size_t>(count);
       if (!is_aligned(done)) { break; }  // at the end of the file
-    } else if (count == 0 || is_unsupported(errno)) {
+    } else if (count == 0 || errno == EINVAL || errno == EOPNOTSUPP) {
       break;
     } else if (errno != EINTR) {
       throw_failed(from, offset + done, errno);

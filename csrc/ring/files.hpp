@@ -1,11 +1,8 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -18,16 +15,11 @@ class file_error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// clang-format off
 /// Files that stay open while transfers read them. Any thread may read.
 ///
 /// What the page cache holds is read from it. The rest is read past it (O_DIRECT) where the file
-/// system can, because the cache would cost a copy and the memory of other programs' pages.
-///
-/// | field    | written by                     | read by  | ordered by |
-/// |----------|--------------------------------|----------|------------|
-/// | readers_ | threads that read past the cache | the same | mutex_     |
-// clang-format on
+/// system can, because the cache would cost a copy and the memory of other programs' pages. A read
+/// with RWF_NOWAIT cannot find out which: since Linux 5.9 it starts to read what is missing.
 class file_set {
  public:
   struct file {
@@ -39,10 +31,9 @@ class file_set {
   /// Offset, size and address of a read past the page cache are multiples of this.
   static constexpr std::size_t alignment = 4096;
 
-  /// At most `direct_readers` threads at a time read past the page cache. Throws
-  /// std::invalid_argument without files, and std::system_error if a descriptor cannot be
+  /// Throws std::invalid_argument without files, and std::system_error if a descriptor cannot be
   /// duplicated.
-  file_set(std::vector<file> files, int direct_readers);
+  explicit file_set(std::vector<file> files);
   ~file_set();
   file_set(file_set const&) = delete;
   file_set& operator=(file_set const&) = delete;
@@ -52,23 +43,19 @@ class file_set {
   [[nodiscard]] std::size_t size() const noexcept { return files_.size(); }
   [[nodiscard]] std::size_t bytes_of(std::size_t index) const { return files_.at(index).bytes; }
   /// Reads bytes [offset, offset + bytes) of a file. Nothing is read beyond its end. If all three
-  /// numbers are aligned, it may read past the page cache, and write up to `bytes`.
+  /// numbers are aligned and the page cache does not hold the first page, it may read past the
+  /// cache, and write up to `bytes`.
   void read(std::size_t index, std::size_t offset, std::size_t bytes, void* to) const;
 
  private:
-  class direct_turn;
-
-  [[nodiscard]] std::optional<std::size_t> read_cached(file const& from, std::size_t offset,
-                                                       std::size_t bytes, unsigned char* to) const;
+  /// Whether the page cache holds the page of a byte, or does not show it to this user.
+  [[nodiscard]] bool is_cached(std::size_t index, std::size_t offset) const;
   [[nodiscard]] std::size_t read_directly(file const& from, std::size_t offset, std::size_t bytes,
                                           unsigned char* to) const;
   void close() noexcept;
 
   std::vector<file> files_;
-  int direct_readers_;
-  mutable std::mutex mutex_;
-  mutable std::condition_variable turn_;
-  mutable int readers_{0};
+  std::vector<void*> mappings_;  ///< for `mincore`; null if there is none
 };
 
 /// What one transfer reads from files, and where it puts it on the device. The ranges one after the

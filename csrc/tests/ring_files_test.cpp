@@ -9,6 +9,7 @@
 #include "ring_support.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,6 +60,16 @@ class stored {
   }
   [[nodiscard]] bytes const& contents() const { return contents_; }
   void evict() const { EXPECT_EQ(posix_fadvise(buffered_, 0, 0, POSIX_FADV_DONTNEED), 0); }
+  /// How many of its pages the page cache holds.
+  [[nodiscard]] std::size_t cached_pages() const {
+    auto* const mapping = mmap(nullptr, contents_.size(), PROT_READ, MAP_SHARED, buffered_, 0);
+    std::vector<unsigned char> held((contents_.size() + page - 1) / page);
+    EXPECT_EQ(mincore(mapping, contents_.size(), held.data()), 0);
+    munmap(mapping, contents_.size());
+    return static_cast<std::size_t>(
+        std::count_if(held.begin(), held.end(), [](auto each) { return (each & 1U) != 0; }));
+  }
+  [[nodiscard]] bool is_readable_directly() const { return direct_ >= 0; }
   void cut_to(std::size_t bytes) const {
     EXPECT_EQ(truncate(path_.c_str(), static_cast<off_t>(bytes)), 0);
   }
@@ -70,8 +81,8 @@ class stored {
   int direct_;
 };
 
-std::shared_ptr<file_set const> set_of(std::vector<file_set::file> files, int readers = 4) {
-  return std::make_shared<file_set const>(std::move(files), readers);
+std::shared_ptr<file_set const> set_of(std::vector<file_set::file> files) {
+  return std::make_shared<file_set const>(std::move(files));
 }
 
 bytes held_by(device_buffer const& memory, std::size_t count) {
@@ -134,7 +145,7 @@ TEST_F(ring_files, put_each_part_in_its_place_with_every_number_of_threads) {
 TEST_F(ring_files, read_the_same_bytes_cached_and_past_the_cache) {
   stored const source{random_bytes(6 * page + 5, 3), "."};
   for (auto const direct : {false, true}) {
-    auto const from = set_of({source.view(direct)}, 1);
+    auto const from = set_of({source.view(direct)});
     std::vector<unsigned char> raw(9 * page);
     auto* const aligned = raw.data() + (page - reinterpret_cast<std::uintptr_t>(raw.data()) % page);
     if (direct) { source.evict(); }
@@ -145,6 +156,23 @@ TEST_F(ring_files, read_the_same_bytes_cached_and_past_the_cache) {
     EXPECT_TRUE(std::equal(aligned + 1, aligned + 101, source.contents().begin() + 3));
     from->read(0, 7 * page, page, aligned);  // beyond the end
   }
+}
+
+TEST_F(ring_files, leave_the_page_cache_as_it_was) {
+  stored const source{random_bytes(256 * page, 4), "."};
+  source.evict();
+  if (!source.is_readable_directly() || source.cached_pages() != 0) {
+    GTEST_SKIP() << "this file system reads nothing past the page cache";
+  }
+  auto const from = set_of({source.view(true)});
+  std::vector<unsigned char> raw(65 * page);
+  auto* const aligned = raw.data() + (page - reinterpret_cast<std::uintptr_t>(raw.data()) % page);
+  for (std::size_t at = 0; at < 256; at += 64) { from->read(0, at * page, 64 * page, aligned); }
+  EXPECT_EQ(source.cached_pages(), 0U);
+  from->read(0, 13, 100, aligned);  // through the cache
+  EXPECT_NE(source.cached_pages(), 0U);
+  from->read(0, 0, 64 * page, aligned);
+  EXPECT_TRUE(std::equal(aligned, aligned + 64 * page, source.contents().begin()));
 }
 
 TEST_F(ring_files, say_that_a_file_was_cut_short) {
@@ -197,9 +225,8 @@ TEST_F(ring_files, refuse_numbers_that_describe_no_transfer) {
   EXPECT_THROW(made({{0, 0, page}}, {{0, 10, 1}, {9, 1, 1}}), std::invalid_argument);
   EXPECT_THROW(made({{0, 0, page}}, {{0, 10, 0}}), std::invalid_argument);
   EXPECT_THROW(made({{0, 0, page}}, {{SIZE_MAX, 2, 1}}), std::invalid_argument);
-  EXPECT_THROW(file_set({}, 1), std::invalid_argument);
-  EXPECT_THROW(file_set({source.view()}, 0), std::invalid_argument);
-  EXPECT_THROW(file_set({{-1, -1, 1, "none"}}, 1), std::system_error);
+  EXPECT_THROW(file_set{{}}, std::invalid_argument);
+  EXPECT_THROW(file_set({{-1, -1, 1, "none"}}), std::system_error);
 }
 
 TEST_F(ring_files, begin_after_the_work_of_the_callers_stream_and_end_when_cancelled) {

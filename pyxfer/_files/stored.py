@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import os
 import stat
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import TracebackType
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+import msgspec
 
 from pyxfer.errors import ArrayFileError
 
@@ -37,8 +39,8 @@ _BITS_IN_BYTE = 8
 FETCH_AGAIN = "fetch it again from where it came"
 
 
-# A frozen dataclass takes four times as long to make, and a file has up to 100,000 of these.
-class StoredArray(NamedTuple):
+# A dataclass takes four times as long to make, and a file has up to 100,000 of these.
+class StoredArray(msgspec.Struct, frozen=True, gc=False):
     """An array in a file."""
 
     name: str
@@ -65,7 +67,8 @@ class StoredFiles:
     """In the order of the files, and within a file in that of their bytes."""
 
 
-def nbytes_of(dtype: str, shape: Sequence[int]) -> int | None:
+@lru_cache
+def nbytes_of(dtype: str, shape: tuple[int, ...]) -> int | None:
     """The bytes of an array, or None if no framework can have it or it does not end with a byte."""
     if len(shape) > _MAX_DIMENSIONS or (shape and min(shape) < 0):
         return None

@@ -345,10 +345,10 @@ class FileSet:
     """Files that stay open, by own descriptors, while transfers read them. Any thread may read.
 
     Each file has a descriptor, one with O_DIRECT or -1, its size, and its name for messages. What the page cache does
-    not hold is read past it, by at most `direct_readers` threads at a time.
+    not hold is read past it.
     """
 
-    def __init__(self, files: Sequence[tuple[int, int, int, str]], direct_readers: int) -> None: ...
+    def __init__(self, files: Sequence[tuple[int, int, int, str]]) -> None: ...
     def read(self, file: int, offset: int, nbytes: int, address: int) -> None:
         """Read to host memory. Raises OSError."""
 

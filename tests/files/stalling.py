@@ -122,6 +122,9 @@ class Stalling:
         self._orders.write("\n")
         self._orders.flush()
 
+    def end(self) -> None:
+        self._orders.close()
+
 
 @contextmanager
 def stalling(folder: Path, file: Path, stall_at: int) -> Iterator[Stalling | None]:
@@ -129,7 +132,10 @@ def stalling(folder: Path, file: Path, stall_at: int) -> Iterator[Stalling | Non
     command = [sys.executable, __file__, str(folder), str(file), str(stall_at)]
     with Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True) as process:
         made = Stalling(process)
-        yield made if made.is_mounted else None
+        try:
+            yield made if made.is_mounted else None
+        finally:  # ends the process, for which a thread may wait that reads its output
+            made.end()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from files.making import (
     DATA,
@@ -57,7 +58,8 @@ def test_a_state_dict_has_the_names_of_its_module() -> None:
     running = ("1.running_mean", "1.running_var", "1.num_batches_tracked")
     assert tuple(arrays) == ("0.weight", "0.bias", "1.weight", "1.bias", *running)
     assert arrays["0.weight"].shape == (2, 3)
-    assert arrays["1.num_batches_tracked"][1:3] == ("int64", ())
+    counted = arrays["1.num_batches_tracked"]
+    assert (counted.dtype, counted.shape) == ("int64", ())
     assert bytes_of(arrays["0.bias"], path) == b"\0\0\x80\x3f" * 2  # 1.0
 
 
@@ -69,7 +71,7 @@ def test_a_checkpoint_is_flattened_to_dotted_names(name: str) -> None:
     assert {each for each in arrays if not each.startswith(("model.", "tied."))} == others
     assert "model.0.weight" in arrays
     tied = [arrays[f"tied.{number}"] for number in range(4)]
-    assert tied[0][1:] == tied[1][1:]
+    assert msgspec.structs.replace(tied[0], name="tied.1") == tied[1]
     assert [array.offset - tied[0].offset for array in tied] == [0, 0, 16, 16]
     assert [array.shape for array in tied] == [(12,), (12,), (4,), (2, 4)]
     assert (arrays["nothing"].shape, arrays["nothing"].nbytes) == ((0, 3), 0)
