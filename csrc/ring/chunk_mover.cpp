@@ -45,11 +45,12 @@ void chunk_mover::prepare(transfer& next, std::size_t chunks) {
   auto const part = next.way() == direction::h2d ? slot_order::part::fill : slot_order::part::empty;
   issued_ = 0;
   totals_ = {};
-  auto const other_round = order_.round_for(chunks, part) != order_.round();
+  auto const most = next.most_slots();
+  auto const other_round = order_.round_for(chunks, part, most) != order_.round();
   // An early return means that the transfer is stopped: no thread claims a chunk.
   if (other_round && !await_copies_under_way(0, next)) { return; }
   retire_copies();
-  order_.begin(chunks, part, under_way() == 0);
+  order_.begin(chunks, part, under_way() == 0, most);
   retire_copies();
 }
 

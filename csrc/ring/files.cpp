@@ -148,9 +148,27 @@ file_window::file_window(std::shared_ptr<file_set const> from, std::vector<range
   }
 }
 
-void file_window::read(std::size_t begin, std::size_t end, void* to) const {
+bool file_window::is_cached() const {
+  if (ranges_.empty()) { return true; }
+  constexpr std::size_t samples = 32;
+  std::size_t cached = 0;
+  for (std::size_t i = 0; i < samples; ++i) {
+    auto const begin = bytes_ / samples * i;
+    auto const at = range_of(begin);
+    if (from_->is_cached(ranges_[at].file, ranges_[at].offset + (begin - begins_[at]))) {
+      ++cached;
+    }
+  }
+  return cached > samples / 2;
+}
+
+std::size_t file_window::range_of(std::size_t begin) const {
   auto const after = std::upper_bound(begins_.begin(), begins_.end(), begin);
-  for (auto at = static_cast<std::size_t>(after - begins_.begin()) - 1; begin < end; ++at) {
+  return static_cast<std::size_t>(after - begins_.begin()) - 1;
+}
+
+void file_window::read(std::size_t begin, std::size_t end, void* to) const {
+  for (auto at = range_of(begin); begin < end; ++at) {
     auto const& each = ranges_[at];
     auto const skipped = begin - begins_[at];
     auto const count = std::min(end - begin, each.bytes - skipped);

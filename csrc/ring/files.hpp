@@ -42,14 +42,14 @@ class file_set {
 
   [[nodiscard]] std::size_t size() const noexcept { return files_.size(); }
   [[nodiscard]] std::size_t bytes_of(std::size_t index) const { return files_.at(index).bytes; }
+  /// Whether the page cache holds the page of a byte, or does not show it to this user.
+  [[nodiscard]] bool is_cached(std::size_t index, std::size_t offset) const;
   /// Reads bytes [offset, offset + bytes) of a file. Nothing is read beyond its end. If all three
   /// numbers are aligned and the page cache does not hold the first page, it may read past the
   /// cache, and write up to `bytes`.
   void read(std::size_t index, std::size_t offset, std::size_t bytes, void* to) const;
 
  private:
-  /// Whether the page cache holds the page of a byte, or does not show it to this user.
-  [[nodiscard]] bool is_cached(std::size_t index, std::size_t offset) const;
   [[nodiscard]] std::size_t read_directly(file const& from, std::size_t offset, std::size_t bytes,
                                           unsigned char* to) const;
   void close() noexcept;
@@ -81,6 +81,8 @@ class file_window {
               std::vector<part> parts);
 
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  /// Whether the page cache holds most of it, by a sample.
+  [[nodiscard]] bool is_cached() const;
   /// Reads bytes [begin, end) of the transfer to contiguous memory.
   void read(std::size_t begin, std::size_t end, void* to) const;
   /// Calls `copy(offset from begin, device address, bytes)` for what [begin, end) has of each part.
@@ -94,6 +96,8 @@ class file_window {
   }
 
  private:
+  /// The range that a byte is in.
+  [[nodiscard]] std::size_t range_of(std::size_t begin) const;
   /// The first part that ends after a byte.
   [[nodiscard]] std::vector<part>::const_iterator first_part_after(std::size_t begin) const;
 

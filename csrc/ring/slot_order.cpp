@@ -23,15 +23,17 @@ slot_order::slot_order(ring_settings const& made)
       marks_(slots_),
       round_{slots_} {}
 
-std::size_t slot_order::round_for(std::size_t chunks, part of_threads) const noexcept {
+std::size_t slot_order::round_for(std::size_t chunks, part of_threads,
+                                  std::size_t most) const noexcept {
   if (of_threads == part::empty) { return slots_; }
   constexpr std::size_t least = least_ring_slots;
-  return std::min(slots_, std::max({chunks / rounds, least_round_bytes / chunk_bytes_, least}));
+  auto const wanted = std::max({chunks / rounds, least_round_bytes / chunk_bytes_, least});
+  return std::min({slots_, wanted, std::max(most, least)});
 }
 
-void slot_order::begin(std::size_t chunks, part of_threads, bool idle) {
+void slot_order::begin(std::size_t chunks, part of_threads, bool idle, std::size_t most) {
   of_threads_ = of_threads;
-  round_ = round_for(chunks, of_threads);
+  round_ = round_for(chunks, of_threads, most);
   if (idle && of_threads == part::fill) { end_ += (round_ - end_ % round_) % round_; }
   few_ = in_slots(few_bytes, 16);
   many_ = in_slots(many_bytes, 4);

@@ -38,15 +38,19 @@ class slot_order {
     std::size_t count;
   };
 
+  /// No limit of the number of slots that a transfer cycles through.
+  static constexpr std::size_t every_slot = most_ring_slots;
+
   explicit slot_order(ring_settings const& made);
 
-  /// Number of slots that a transfer cycles through. Before it changes, the copies of the previous
+  /// Number of slots that a transfer cycles through, at most `most`. Before it changes, the copies of the previous
   /// transfer must have ended.
-  [[nodiscard]] std::size_t round_for(std::size_t chunks, part of_threads) const noexcept;
+  [[nodiscard]] std::size_t round_for(std::size_t chunks, part of_threads,
+                                      std::size_t most = every_slot) const noexcept;
   [[nodiscard]] std::size_t round() const noexcept { return round_; }
   /// Begins a transfer, after the threads of the previous one have returned. Chunks that it did not
   /// move are skipped. If the engine is `idle`, filling starts in the first slots again.
-  void begin(std::size_t chunks, part of_threads, bool idle);
+  void begin(std::size_t chunks, part of_threads, bool idle, std::size_t most = every_slot);
   [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
   [[nodiscard]] std::size_t slot_of(std::uint64_t number) const noexcept {
     return static_cast<std::size_t>(number % round_);

@@ -7,6 +7,7 @@
 #include "ring/layout.hpp"
 #include "ring/queue.hpp"
 #include "ring/settings.hpp"
+#include "ring/slot_order.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -72,6 +73,14 @@ class transfer {
       copy(std::size_t{0}, moved_.device + part.begin, part.bytes());
     }
   }
+  /// Number of slots that it should cycle through at most. A disk fills a few that stay in the
+  /// processor's caches faster: 2.3 GB/s in 5 MiB of slots, 1.6 in 32 MiB (virtual machine with an
+  /// H200, virtio).
+  [[nodiscard]] std::size_t most_slots() const {
+    if (moved_.files == nullptr || moved_.files->is_cached()) { return slot_order::every_slot; }
+    return static_cast<std::size_t>(plan_.threads()) + spare_slots;
+  }
+  static constexpr std::size_t spare_slots = 4;
   void fill(chunk const& part, void* slot) const {
     if (moved_.files != nullptr) {
       moved_.files->read(part.begin, part.end, slot);

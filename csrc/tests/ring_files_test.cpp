@@ -165,6 +165,8 @@ TEST_F(ring_files, leave_the_page_cache_as_it_was) {
     GTEST_SKIP() << "this file system reads nothing past the page cache";
   }
   auto const from = set_of({source.view(true)});
+  file_window const window{from, {{0, 0, 128 * page}, {0, 128 * page, 128 * page}}, {}};
+  EXPECT_FALSE(window.is_cached());
   std::vector<unsigned char> raw(65 * page);
   auto* const aligned = raw.data() + (page - reinterpret_cast<std::uintptr_t>(raw.data()) % page);
   for (std::size_t at = 0; at < 256; at += 64) { from->read(0, at * page, 64 * page, aligned); }
@@ -173,6 +175,9 @@ TEST_F(ring_files, leave_the_page_cache_as_it_was) {
   EXPECT_NE(source.cached_pages(), 0U);
   from->read(0, 0, 64 * page, aligned);
   EXPECT_TRUE(std::equal(aligned, aligned + 64 * page, source.contents().begin()));
+  for (std::size_t at = 1; at < 200 * page; at += page) { from->read(0, at, 1, aligned); }
+  EXPECT_TRUE(window.is_cached());
+  EXPECT_TRUE((file_window{from, {}, {}}).is_cached());
 }
 
 TEST_F(ring_files, say_that_a_file_was_cut_short) {

@@ -104,6 +104,8 @@ TEST(ring_slot_order_rounds, are_small_for_uploads_of_few_chunks_and_all_slots_f
   EXPECT_EQ(made.round_for(800, slot_order::part::fill), 100U);
   EXPECT_EQ(made.round_for(100000, slot_order::part::fill), 512U);
   EXPECT_EQ(made.round_for(10, slot_order::part::empty), 512U);
+  EXPECT_EQ(made.round_for(100000, slot_order::part::fill, 20), 20U);
+  EXPECT_EQ(made.round_for(10, slot_order::part::fill, 200), 64U);
   EXPECT_EQ((slot_order{of(2, std::size_t{64} << 20U)}.round_for(1, slot_order::part::fill)), 2U);
   made.begin(800, slot_order::part::fill, false);
   EXPECT_EQ(made.slot_of(99), 99U);
