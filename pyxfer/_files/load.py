@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pyxfer._files.formats import stored_arrays
+from pyxfer._files.progress import LoadProgress, progress_of
 from pyxfer._files.readers import DeviceReader, HostReader
 from pyxfer._files.results import HostArrays, Results
 from pyxfer._files.windows import Block, Window, blocks_of, windows_of
@@ -52,6 +53,7 @@ def load_tensors(
     names: Iterable[str] | None = None,
     device: int | str = 0,
     dtype: Any = None,
+    progress: bool = False,
 ) -> dict[str, Any]:
     """Read arrays from files to a GPU. Returns a framework's arrays by their names, in the order of the files.
 
@@ -64,6 +66,7 @@ def load_tensors(
         names: Only these arrays.
         device: Index, UUID or PCI address of the GPU, or "host".
         dtype: Convert floating-point arrays to this type on the device, such as "bfloat16".
+        progress: Show on stderr, if that is a terminal, how far the load is, its rate and the rate's share of the link.
 
     Raises:
         ArrayFileError: a file cannot be read, is cut short, has changed, or has a format that is not known.
@@ -72,7 +75,7 @@ def load_tensors(
 
     """
     found: dict[str, Any] = {}
-    for arrays in _arrays(paths, to, names, device, dtype, _WINDOW_BYTES):
+    for arrays in _arrays(paths, to, names, device, dtype, _WINDOW_BYTES, progress=progress):
         found |= arrays
     return found
 
@@ -154,10 +157,18 @@ class _Given:
 
 
 def _arrays(
-    paths: Paths, to: Framework, names: Iterable[str] | None, device: int | str, dtype: Any, window_bytes: int
+    paths: Paths,
+    to: Framework,
+    names: Iterable[str] | None,
+    device: int | str,
+    dtype: Any,
+    window_bytes: int,
+    *,
+    progress: bool = False,
 ) -> Iterator[dict[str, Any]]:
     files = _interruptibly(lambda: stored_arrays(paths, names))
     reader: Reader
+    uploader = None
     if to == HostArrays.module:
         results, reader = Results(HostArrays(), dtype), HostReader()
     else:
@@ -169,7 +180,10 @@ def _arrays(
     blocks = blocks_of(files.arrays)
     if window_bytes == _WINDOW_BYTES:  # else the loop may drop the first arrays before the last ones are read
         results.reserve(blocks)
-    return _made(_Load(files, blocks, reader, results.allocate), window_bytes)
+    load = _Load(files, blocks, reader, results.allocate)
+    if progress:
+        load.progress = progress_of(sum(stored.nbytes for stored in files.arrays), uploader)
+    return _made(load, _STREAM_WINDOW_BYTES if load.progress else window_bytes)
 
 
 def _made(load: _Load, window_bytes: int) -> Iterator[dict[str, Any]]:
@@ -205,6 +219,7 @@ class _Load:
         self._files, self._blocks, self._reader, self._allocate = files, blocks, reader, allocate
         self._running: deque[_Running] = deque()
         self._open: OpenFiles | None = None
+        self.progress: LoadProgress | None = None
 
     def run(self, window_bytes: int) -> Iterator[list[Block]]:
         """Yield the blocks of each window when their bytes have arrived."""
@@ -217,6 +232,8 @@ class _Load:
                 yield self._finish_first()
         finally:  # after an error, Ctrl-C, or the end of the caller's loop
             self._reader.leave([running.started for running in self._running])
+            if self.progress is not None:
+                self.progress.end()
 
     def _start(self, window: Window) -> None:
         if self._allocate is not None:
@@ -240,6 +257,8 @@ class _Load:
             first.started.ticket.result(0.0)
             if first.files is not None:
                 _interruptibly(first.files.check_unchanged)
+        if self.progress is not None:
+            self.progress.add(sum(piece.nbytes for piece in first.window.pieces))
         return first.window.done
 
 

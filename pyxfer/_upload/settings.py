@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 import msgspec
 
 from pyxfer._config import machine_setting
-from pyxfer._document.machines import Fact, version_of
+from pyxfer._document.machines import Fact, LinkState, version_of
 from pyxfer._document.tunings import (
     TUNING_SCHEMA_VERSION,
     KeptTuning,
@@ -300,12 +300,16 @@ def _driver(engine: Engine, root: Path) -> str:
     return f"{found[1] if found else 'unknown'}, CUDA {engine.driver_version()}"
 
 
-def _link(pci: str | None, root: Path) -> str | None:
+def link_state_of(pci: str | None, root: Path = Path("/")) -> Fact[LinkState] | None:
     """The highest rate that the device's link can train to: the current one depends on the load."""
     address = canonical_address(pci or "")
     hops = read_hops(address, root) if address else ()
     most = [hop.most for hop in hops if hop.most.value is not None]
-    slowest = min(most, key=hop_gbps).value if most else None
+    return min(most, key=hop_gbps) if most else None
+
+
+def _link(pci: str | None, root: Path) -> str | None:
+    slowest = None if (found := link_state_of(pci, root)) is None else found.value
     return f"PCIe {slowest.generation}.0 x{slowest.width}" if slowest else None
 
 
