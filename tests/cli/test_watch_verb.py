@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from in_process import Command
 from marks import slow
-from watch.programs import TIMEOUT_S, environment
+from watch.copying import TIMEOUT_S, environment
 
 from pyxfer._document.watches import Watched
 

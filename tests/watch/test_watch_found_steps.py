@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 from frameworks.installed.conftest import SLOW, needs
-from watch.copying import in_threads, session, window_of
-from watch.programs import environment
+from watch.copying import environment, in_threads, session, window_of
 
 from pyxfer._document.watches import Watched
 from pyxfer._watch.session import Session

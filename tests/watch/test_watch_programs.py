@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from marks import slow
 from samples import known
-from watch.programs import TIMEOUT_S, environment, output, start_program
+from watch.copying import TIMEOUT_S, environment, output, start_program
 
 import pyxfer
 from pyxfer import UsageError
