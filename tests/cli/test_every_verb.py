@@ -281,14 +281,6 @@ def test_a_required_but_missing_gpu_exits_with_3(command: Command, verb: Words) 
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.usefixtures("no_gpu")
-@pytest.mark.parametrize("words", [("ceiling",), ("links",), ("tune",)], ids=" ".join)
-def test_an_unknown_device_exits_with_2_and_lists_the_devices(command: Command, words: Words) -> None:
-    result = command(*words, "--device", "7")
-    assert (result.returncode, result.stdout) == (2, "")
-    assert "host memory, not a PCIe link" in result.stderr
-
-
 # A link so slow that a run is still under way when Ctrl-C comes; large copies would take minutes.
 SLOW = "devices=2;link-of=0:3e7:2e-3:3e7:2e-3;link-of=1:3e7:2e-3:3e7:2e-3"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from doctor.cases import copies, copy, h200, h200_link
+from doctor.cases import copies, h200, h200_link
 from in_process import Command
 from typer.testing import CliRunner
 
@@ -114,14 +114,6 @@ def test_findings_do_not_change_the_exit_code(command: Command, tmp_path: Path) 
     assert "something is wrong with ceiling h2d, " in " ".join(result.stdout.split())
 
 
-def test_a_saved_run_can_be_examined_as_json(command: Command, tmp_path: Path) -> None:
-    h200(measurements=(copy("h2d", 50.0),)).save(tmp_path / "run.json")
-    result = command("doctor", str(tmp_path / "run.json"), "--export-json", "-")
-    statuses = {finding["subject"]: finding["status"] for finding in json.loads(result.stdout)["findings"]}
-    assert statuses["ceiling h2d"] == "suspicious"
-    assert statuses["health"] == "unknown"
-
-
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Small sizes, so that a busy machine has time for them."""
@@ -161,10 +153,3 @@ def test_json_holds_every_trial_with_what_it_took(tmp_path: Path) -> None:
     assert tuned.timed
     assert all(trial.repeats and trial.seconds for trial in tuned.timed)
     assert json.loads(text)["ring"]["threads"] == tuned.ring.threads
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_limit_too_short_for_a_trial_takes_one() -> None:
-    state = msgspec.json.decode(tuned_page("--budget", "1us", "--export-json", "-"), type=RingState)
-    assert state.tuning.value is not None
-    assert len(state.tuning.value.timed) == 1

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from command_line import interrupt_when, pyxfer, shell
+from command_line import shell
 from in_process import Command
 
 from pyxfer._document import codec
@@ -42,18 +42,6 @@ def test_an_export_to_stdout_moves_the_page_to_stderr(command: Command) -> None:
     assert "Host memory, not a PCIe link: " in result.stderr
 
 
-@pytest.mark.slow
-def test_a_lost_device_exits_with_4_and_keeps_the_run(tmp_path: Path) -> None:
-    path = tmp_path / "run.json"
-    result = pyxfer("ceiling", *LONG, "--export-json", str(path), PYXFER_HOSTRT=f"{SLOW};lose=cudaMemcpyAsync:200:999")
-    assert result.returncode == 4
-    assert "pyxfer: The run failed: " in result.stderr
-    assert "Failed: " in result.stdout
-    run = Run.load(path)
-    assert run.ended == "failed"
-    assert any(measurement.trials for measurement in run.measurements)
-
-
 @pytest.mark.usefixtures("link")
 def test_a_budget_spent_on_preparation_is_reported(command: Command) -> None:
     result = command("ceiling", *QUICK[:4], "--size", "64KiB", "--budget", "1us")
@@ -62,13 +50,6 @@ def test_a_budget_spent_on_preparation_is_reported(command: Command) -> None:
     assert "give a budget of " in result.stdout
     said = [line.removeprefix("pyxfer: ") for line in result.stderr.splitlines()][-3:]
     assert [line.partition(",")[0] for line in said] == ["preparing", "measuring", "tracing"]
-
-
-@pytest.mark.slow
-def test_repeated_ctrl_c_prints_no_traceback() -> None:
-    result = interrupt_when("measuring", "ceiling", *LONG, times=3, PYXFER_HOSTRT=SLOW)
-    assert result.returncode in (130, -2)
-    assert "Traceback" not in result.stderr
 
 
 def test_a_closed_pipe_loses_no_export(tmp_path: Path) -> None:
