@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import msgspec
@@ -16,7 +15,6 @@ from report_samples import DOCUMENTS
 from pyxfer._document.fleets import Fleet
 from pyxfer._fleet.collect import Arrival
 from pyxfer._fleet.judge import judge
-from pyxfer._report.fleet import print_fleet
 from pyxfer._report.fleet_charts import losses_of, rows_of
 from pyxfer._report.fleet_formats import (
     LONGEST_REASON,
@@ -30,15 +28,12 @@ from pyxfer._report.fleet_formats import (
 )
 from pyxfer._report.fleet_words import chance_text, contrast_text, sentence
 from pyxfer._report.kinds import chart_of, charts_of, report_of
-from pyxfer._report.layout import Page
 from pyxfer._report.plots import NARROW, WIDE
 from pyxfer.errors import UsageError
 
 
-def page(fleet: Fleet, columns: int | None = 100) -> str:
-    stream = io.StringIO()
-    print_fleet(fleet, Page(stream, columns))
-    return stream.getvalue()
+def page(fleet: Fleet) -> str:
+    return fleet.text(100)
 
 
 def late(count: int) -> list[Arrival]:

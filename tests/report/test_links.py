@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import re
 from pathlib import Path
@@ -20,17 +19,13 @@ from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.runs import LEFT_OUT
 from pyxfer._links.plan import TrafficPlan
 from pyxfer._report.kinds import chart_of, charts_of, report_of
-from pyxfer._report.layout import Page
 from pyxfer._report.link_words import limits, losing_sides, remarks, sentence
-from pyxfer._report.links import print_links
 from pyxfer._report.plots import BLUES, GRID, INK, NARROW, ORANGES, WIDE
 from pyxfer._report.webpage import _style
 
 
 def page(run: Links, columns: int = 80, *, details: bool = True) -> str:
-    stream = io.StringIO()
-    print_links(run, Page(stream, columns, details=details))
-    return stream.getvalue()
+    return run.text(columns, details=details)
 
 
 def shared(plan: TrafficPlan, flow: FlowPlan) -> float:
