@@ -258,21 +258,6 @@ def test_the_table_has_the_raw_routes_first_and_then_every_framework() -> None:
 
 
 each_framework = pytest.mark.parametrize("name", FRAMEWORKS)
-ROUTES = {
-    "torch": (
-        "to to-nonblocking pin-to pinned-nonblocking cast-blocking cast-nonblocking noncontiguous channels-last "
-        "loader-pinned upload cpu copy-to-pinned to-cpu-nonblocking download download-into ingest ingest-copy"
-    ),
-    "tensorflow": (
-        "constant function function-jit cast-eager rawop cpu-op dlpack-pageable dlpack-pinned data-prefetch "
-        "upload prefetch numpy array-view download download-into ingest ingest-rawop ingest-dlpack"
-    ),
-    "cupy": "asarray asarray-pinned set set-pinned upload get get-pinned download download-into ingest",
-    "jax": (
-        "device-put device-put-pinned device-put-nostage pinned-host-to-device upload asarray to-pinned-host "
-        "download download-into ingest ingest-device-put"
-    ),
-}
 USUAL = {
     "torch": {"h2d": "to", "d2h": "cpu", "ingest": "ingest"},
     "tensorflow": {"h2d": "constant", "d2h": "numpy", "ingest": "ingest"},
@@ -288,8 +273,7 @@ def routes_of(name: str) -> dict[str, Route]:
 
 
 @each_framework
-def test_the_table_has_every_documented_route(name: str) -> None:
-    assert list(routes_of(name)) == ROUTES[name].split()
+def test_routes_have_the_owner_of_their_table(name: str) -> None:
     assert {route.owner for route in load_framework(name).routes} == {load_framework(name).owner}
 
 
