@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from chart_parts import titles_of
 from fleet_samples import CELLS, HOSTILE, LATENCY, arrivals, judged, make_fleet, make_host, make_hosts
 from hypothesis import given
 from hypothesis import strategies as st
+from pages import titles_of
 from report_samples import DOCUMENTS
 
 from pyxfer._document.fleets import Fleet

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from chart_parts import plots_of, titles_of, values_of
 from link_samples import h200_rate, make_links, peer_links
+from pages import plots_of, titles_of, values_of
 from report_samples import DOCUMENTS, make_links_of_four
 
 from pyxfer._doctor.links import ways_around
