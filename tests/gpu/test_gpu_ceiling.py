@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from watch.copying import in_threads
 
 import pyxfer
 from pyxfer._ceiling.plans import MEMORIES
@@ -295,11 +296,7 @@ def test_threads_that_measure_take_turns(torch: Any) -> None:
     def work() -> None:
         rates.append(pyxfer.ceiling(size=(64 << 20,), direction=("h2d",), budget=3).ceiling("h2d", 64 << 20).gbps)
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    in_threads(*[work] * 3)
     known = [rate for rate in rates if rate is not None]
     assert len(known) == 3
     assert max(known) < 1.05 * min(known)

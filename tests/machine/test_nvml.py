@@ -7,7 +7,6 @@ import inspect
 import re
 import subprocess
 import sys
-import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +25,7 @@ from machine.fake_host import (
     without_nvml,
 )
 from samples import make_environment
+from watch.copying import in_threads
 
 import pyxfer
 from pyxfer import native
@@ -101,13 +101,7 @@ def test_threads_open_the_library_once() -> None:
     binding = FakeBinding(nvmlSystemGetDriverVersion="580.159")
     library = Nvml(lambda: binding)
     answers: list[str | None] = []
-    threads = [
-        threading.Thread(target=lambda: answers.append(management.driver_version(library).value)) for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[lambda: answers.append(management.driver_version(library).value)] * 8)
     assert answers == ["580.159"] * 8
     assert binding.calls.count("nvmlInit") == 1
 

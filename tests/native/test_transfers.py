@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 from native import scenarios
 from native.scenarios import CHUNK, FOREVER_S, HOST, Flows, contents_of, durations_s, filled, lanes, place
+from watch.copying import in_threads
 
 from pyxfer._trace.records import RECORD, Kind
 from pyxfer.errors import CudaUnavailableError, TraceUnavailableError
@@ -95,11 +96,7 @@ def test_a_signal_handler_that_returns_does_not_end_flows(flows: Flows) -> None:
 def test_two_threads_run_flows_with_the_same_kernels(flows: Flows) -> None:
     pair = [flows.copy(HOST, 0, SMALL_BYTES) for _ in range(2)]
     found: list[Any] = []
-    threads = [threading.Thread(target=lambda each=each: found.extend(flows.run(each, seconds=0.1))) for each in pair]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*(lambda each=each: found.extend(flows.run(each, seconds=0.1)) for each in pair))
     assert [stamps.late for stamps in found] == [False, False]
 
 

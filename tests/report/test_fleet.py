@@ -68,10 +68,13 @@ def test_without_figures_the_commonest_reason_leads() -> None:
     assert "None of 4 hosts could be judged; 3 of them: no answer" in page(judge([full, *late(3)]))
 
 
-def test_older_documents_of_a_host_are_no_further_hosts() -> None:
+def test_older_documents_of_a_host_are_neither_further_hosts_nor_missing() -> None:
     older = [make_host(f"n{n}", began_at="2026-11-22T12:00:00+00:00") for n in range(3)]
-    lines = page(judge(arrivals([*older, *make_hosts(20)]))).splitlines()
+    found = judge(arrivals([*older, *make_hosts(20)]))
+    lines = page(found).splitlines()
     assert "hosts   20: 20 fine" in lines
+    assert npd_line(found, None)[1] == nagios_line(found, None)[1] == 0
+    assert nagios_line(found, None)[0].endswith("missing=0")
     assert "not judged" not in lines[0]
     assert page(judge(arrivals([make_host("n1", cells=())] * 2))).startswith("The host could not be judged")
 
@@ -219,14 +222,6 @@ def test_lines_of_node_problem_detector(fleet: Fleet) -> None:
     assert "\n" not in npd_line(fleet, "n3")[0]
     with pytest.raises(UsageError, match="no host 'n1000'"):
         npd_line(fleet, "n1000")
-
-
-def test_an_older_document_of_a_host_is_not_missing() -> None:
-    older = make_host("n1", began_at="2026-11-22T12:00:00+00:00")
-    found = judge(arrivals([older, *make_hosts(20)]))
-    assert npd_line(found, None)[1] == 0
-    assert nagios_line(found, None)[1] == 0
-    assert nagios_line(found, None)[0].endswith("missing=0")
 
 
 def test_lines_of_nagios(fleet: Fleet) -> None:

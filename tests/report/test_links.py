@@ -20,7 +20,7 @@ from pyxfer._document.runs import LEFT_OUT
 from pyxfer._links.plan import TrafficPlan
 from pyxfer._report.kinds import chart_of, charts_of, report_of
 from pyxfer._report.link_words import limits, losing_sides, remarks, sentence
-from pyxfer._report.plots import BLUES, GRID, INK, NARROW, ORANGES, WIDE
+from pyxfer._report.plots import BLUES, GRID, INK, ORANGES
 from pyxfer._report.webpage import _style
 
 
@@ -213,13 +213,6 @@ def test_wrong_contents_are_no_bar_and_a_bad_light() -> None:
     run = msgspec.structs.replace(good, traffics=(wrong, *good.traffics[1:]))
     assert len(list(values_of(chart_of(run, "host")))) == len(list(values_of(chart_of(good, "host")))) - 1
     assert report_of(run).badge(run) == ("bad", "wrong contents")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_sixteen_gpus_have_a_map(width: int) -> None:
-    run = make_links(16, groups=("pairs",))
-    assert all(len(cells_of(plot)) == 16 * 15 for plot in plots_of(chart_of(run, "pairs", width)))
 
 
 def luminance(colour: str) -> float:

@@ -39,12 +39,6 @@ def page_of(run: runs.Run) -> str:
     return printed(lambda page: print_run(run, page), details=True)
 
 
-def test_at_80_columns_no_line_is_longer() -> None:
-    unsteady = tuple(with_remark(m, "unstable", "it varies " * 12, "--budget 60s") for m in full_run().measurements)
-    run = msgspec.structs.replace(full_run(), measurements=unsteady)
-    assert max(map(len, run.text(80).splitlines())) <= 80
-
-
 LOST: Any = unknown("it is lost")
 NARROW_HOP = machines.Hop("0000:00:01.0", Fact(machines.LinkState(4, 8)), Fact(machines.LinkState(4, 8)))
 COST = make_run().locking[0]
@@ -247,13 +241,6 @@ def test_without_a_peak_the_link_is_not_judged() -> None:
     assert found.status == "unknown"
     assert "not known: the hypervisor hides it" in found.text
     assert "of what the link can carry" not in found.text
-
-
-def test_every_second_size_and_the_largest_are_shown() -> None:
-    text = overview(full_run())
-    sizes = [line[:7].strip() for line in text.splitlines() if line[:7].rstrip().endswith("iB")]
-    assert sizes == ["4 KiB", "64 KiB", "1 MiB", "16 MiB", "256 MiB"]
-    assert "16 KiB" in printed(lambda page: print_run(full_run(), page), details=True)
 
 
 def test_only_what_is_wrong_has_a_letter() -> None:
