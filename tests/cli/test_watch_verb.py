@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from in_process import Command
 from marks import slow
-from watch.copying import TIMEOUT_S, environment
+from watch.copying import TIMEOUT_S, call, environment
 
 from pyxfer._document.watches import Watched
 
@@ -45,16 +45,7 @@ class Script:
         return self.call(self.arguments(text, options))
 
     def call(self, arguments: Sequence[str], **changes: str) -> subprocess.CompletedProcess[str]:
-        """A command in the script's folder, with these variables in its environment."""
-        return subprocess.run(
-            arguments,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIMEOUT_S,
-            cwd=self.folder,
-            env={**environment(), **changes},
-        )
+        return call(self.folder, *arguments, **changes)
 
     def watched(self, text: str, *options: str) -> Watched:
         result = self.run(text, "--export-json", self.report.name, *options)
@@ -297,19 +288,8 @@ def test_a_function_of_a_module_that_is_run_is_in_main(tmp_path: Path, program: 
         )
     (tmp_path / "package" / "__init__.py").write_text("")
     options = ("--step", "__main__:step", "--export-json", "w.json")
-    outputs = [
-        subprocess.run(
-            [*command, *program],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=TIMEOUT_S,
-            cwd=tmp_path,
-            env=environment(),
-        ).stdout
-        for command in ((*COMMAND, *options), (sys.executable,))
-    ]
-    assert outputs[0] == outputs[1]
+    watched, alone = (call(tmp_path, *command, *program) for command in ((*COMMAND, *options), (sys.executable,)))
+    assert (watched.returncode, watched.stdout) == (0, alone.stdout), watched.stderr
     assert Watched.load(tmp_path / "w.json").steps.watched == 3
 
 

@@ -394,6 +394,12 @@ def test_any_fleet_is_judged_saved_and_shown(seed: int) -> None:
     assert all(chart_of(fleet, name) for name in charts_of(fleet))
 
 
+@pytest.mark.parametrize("value", [1e-300, 1e300, 0.0])
+def test_a_figure_that_no_host_has_is_a_bad_document(value: float) -> None:
+    row = arrival_of(codec.encode(make_host("n1", {"h2d:gpu0:pinned:4KiB": value})), None, "f")
+    assert (row.state, row.report) == ("unreadable", None)
+
+
 def write(path: Path, *hosts: str) -> None:
     path.mkdir(parents=True, exist_ok=True)
     for host in hosts:

@@ -112,6 +112,7 @@ def test_text_cannot_add_a_row_or_column_to_a_markdown_table(rows: list[tuple[st
     assert len(lines) == 2 + len(rows)
     for line in lines:
         assert line.replace("\\\\", "").replace("\\|", "").count("|") == 3
+    assert markdown_table(("a",), []) == "| a |\n| --- |\n"
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,7 @@ def in_threads(*works: Callable[[], object]) -> None:
 
 TESTS = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 60.0
+LONGEST_S = 300.0  # a framework may have to be imported
 # The beginning of every program.
 HEAD = """
 import os, signal, sys, threading, time
@@ -113,15 +114,22 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path}
 
 
-def run_program(body: str, *arguments: str, head: str = HEAD) -> subprocess.CompletedProcess[str]:
+def call(folder: Path | None, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A command in this folder or the current one, with these variables in its environment."""
     return subprocess.run(
-        [sys.executable, "-c", source(body, head), *arguments],
+        command,
+        input="what it reads",
         capture_output=True,
         text=True,
         check=False,
-        timeout=TIMEOUT_S,
-        env=environment(),
+        timeout=LONGEST_S,
+        cwd=folder,
+        env={**environment(), **variables},
     )
+
+
+def run_program(body: str, *arguments: str, head: str = HEAD) -> subprocess.CompletedProcess[str]:
+    return call(None, sys.executable, "-c", source(body, head), *arguments)
 
 
 def start_program(body: str, *arguments: str) -> subprocess.Popen[str]:
