@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 COMMAND = (sys.executable, "-m", "pyxfer")
@@ -24,26 +25,23 @@ def environment(**changes: str) -> dict[str, str]:
 
 def pyxfer(*arguments: str, cwd: Path | None = None, **changes: str) -> subprocess.CompletedProcess[str]:
     """Run the command with pipes."""
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S,
-        cwd=cwd,
-        env=environment(**changes),
-    )
+    return _run([*COMMAND, *arguments], cwd, changes)
 
 
 def shell(command: str, **changes: str) -> subprocess.CompletedProcess[str]:
     """Run a line of bash in which `pyxfer` is the command. The exit code is that of the first command of the pipe."""
     script = f'pyxfer() {{ "{sys.executable}" -m pyxfer "$@"; }}; {command}; exit "${{PIPESTATUS[0]}}"'
+    return _run(["bash", "-c", script], None, changes)
+
+
+def _run(command: Sequence[str], cwd: Path | None, changes: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["bash", "-c", script],
+        command,
         capture_output=True,
         text=True,
         check=False,
         timeout=TIMEOUT_S,
+        cwd=cwd,
         env=environment(**changes),
     )
 

@@ -53,7 +53,7 @@ def _blocks(page: Path) -> Iterator[Block]:
 
 
 BLOCKS = [block for page in PAGES for block in _blocks(page)]
-# Languages of what is no program, such as the synopsis of a command. tests/cli/test_options_page.py reads the TOML.
+# Languages of what is no program, such as the synopsis of a command. tests/cli/test_help.py reads the TOML.
 PLAIN = ("text", "sql", "promql", "toml")
 NOT_RUN = "not run: "
 REASONS = (

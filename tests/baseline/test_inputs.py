@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from baseline_samples import all_slow, make_processes, named_host, timed
+from baseline_samples import all_slow, make_processes, named_host
 from samples import MARKUP, make_device, make_environment, make_link, make_run
 
 import pyxfer
@@ -18,7 +17,7 @@ from pyxfer._baseline.fingerprints import fingerprint_of, identity
 from pyxfer._baseline.inputs import sample_of
 from pyxfer._baseline.store import Store, open_store
 from pyxfer._document.machines import Fact, LinkState, unknown
-from pyxfer._document.runs import Measurement, Run
+from pyxfer._document.runs import Run
 from pyxfer.errors import CudaUnavailableError, UsageError
 from pyxfer.native import choose
 
@@ -86,32 +85,6 @@ def test_another_type_is_refused(side: Any) -> None:
 def test_two_sides_of_one_name_get_different_names() -> None:
     found = pyxfer.compare(BASELINE, BASELINE)
     assert (found.a, found.b) == ("baseline 'default' (A)", "baseline 'default' (B)")
-
-
-def test_two_runs_of_a_real_host_within_a_minute_are_not_slow() -> None:
-    found = pyxfer.compare(MEASURED / "host.json.gz", MEASURED / "ceiling.json.gz")
-    assert {row.verdict for row in found.cells} == {"SAME", "AMBIGUOUS"}
-    assert all(row.verdict == "SAME" for row in found.cells if row.text in ("h2d:pinned:64MiB", "d2h:pinned:64MiB"))
-
-
-def test_half_the_link_of_a_real_host_is_found_by_its_state() -> None:
-    run = pyxfer.Run.load(MEASURED / "ceiling.json.gz")
-    link = msgspec.structs.replace(run.link, now=Fact(LinkState(5, 8)), under_load=Fact(LinkState(5, 8)))
-    half = msgspec.structs.replace(run, measurements=tuple(map(half_as_fast, run.measurements)), link=link)
-    found = pyxfer.compare([run, again(run)], [half, again(half)])
-    assert (found.verdict, found.causes[0].code) == ("SLOW", "link-narrow")
-
-
-def again(run: pyxfer.Run) -> pyxfer.Run:
-    """Another process with the same times."""
-    return msgspec.structs.replace(run, duration_s=run.duration_s + 1)
-
-
-def half_as_fast(row: Measurement) -> Measurement:
-    """The measurement at half its rate, if it is of page-locked memory."""
-    if row.memory == "pageable" or row.summary is None:
-        return row
-    return timed(row, [2 * trial.elapsed_s for trial in row.trials if trial.invalid is None])
 
 
 # --- this machine ----------------------------------------------------------------------------------------------------

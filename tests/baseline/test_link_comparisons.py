@@ -42,14 +42,6 @@ def refusal(a: Sample, b: Sample) -> str:
     return str(caught.value)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("gpus", [1, 2, 8])
-def test_an_equal_host_is_the_same(gpus: int) -> None:
-    found = compared(gpus=gpus)
-    assert {row.verdict for row in found.cells} == {"SAME"}
-    assert found.causes == ()
-
-
 def test_a_slow_pair_is_found_and_nothing_else() -> None:
     found = compared(count=5, gpus=4, rate_of=slow_pair(1, 2))
     expected = {

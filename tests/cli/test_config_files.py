@@ -297,13 +297,6 @@ def test_a_file_that_cannot_be_read_is_refused_and_a_pipe_is_no_file(
     assert values("ceiling")["budget"] == "5"
 
 
-@pytest.mark.parametrize("key", _config.OF_THE_MACHINE)
-def test_python_refuses_a_broken_file_too(project: Write, key: str) -> None:
-    project("[tool.pyxfer]\nstore = \n")
-    with pytest.raises(px.UsageError, match="not valid TOML"):
-        _config.machine_setting(key)
-
-
 def test_a_value_that_the_verb_refuses_is_told_with_its_file(project: Write, command: Command) -> None:
     path = project('[tool.pyxfer.ceiling]\nbudget = "soon"\n')
     ended = command("ceiling", "--device", "host")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sqlite3
 from contextlib import closing, nullcontext
@@ -14,7 +13,7 @@ import junitparser
 import pytest
 from baseline.store.making import make_baseline, run_at
 from baseline_samples import make_processes
-from command_line import interrupt_when, pyxfer
+from command_line import pyxfer
 from in_process import Command
 from samples import make_run
 from typer.testing import CliRunner
@@ -289,16 +288,3 @@ def test_a_baseline_without_runs_is_refused_before_measuring(command: Command, m
     result = command("baseline", "check", "--device", "host", "--store", measured)
     assert (result.returncode, result.stdout) == (2, "")
     assert "measuring" not in result.stderr
-
-
-@pytest.mark.slow
-def test_an_interrupted_save_keeps_its_runs(tmp_path: Path) -> None:
-    store = str(tmp_path / "store.db")
-    command = ("baseline", "save", *QUICK, "--store", store)
-    result = interrupt_when("measuring in process 2 of 5", *command, PYXFER_HOSTRT=LINK)
-    assert result.returncode == 130
-    assert re.search(r"no baseline was saved; runs in the history: [12] of 5", result.stderr)
-    assert "Traceback" not in result.stderr
-    with open_store(store) as opened:
-        assert opened.baselines() == []
-        assert opened.history("h2d:pinned:256KiB").groups

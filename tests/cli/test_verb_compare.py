@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import junitparser
 import pytest
 from baseline.link_processes import make_process as make_link_process
 from baseline.link_processes import make_processes as make_link_processes
@@ -14,15 +13,13 @@ from baseline.store.making import run_at
 from baseline_samples import Slower, all_slow, as_usual, make_processes, on_host
 from command_line import pyxfer as in_a_process
 from in_process import Command
-from links.conftest import Host, Measure, measure, share_uplinks
+from links.conftest import measure
 
-from pyxfer._baseline import measure as measuring
 from pyxfer._baseline.check import make_baseline
 from pyxfer._baseline.measure import Request, request_again
 from pyxfer._baseline.store import open_store
 from pyxfer._document.baselines import Baseline
 from pyxfer._document.runs import Run
-from pyxfer.native._host import testing
 
 __all__ = ["measure"]
 MADE_AT = "2025-11-21T08:30:00+00:00"
@@ -208,34 +205,6 @@ def test_a_request_repeats_earlier_links() -> None:
     assert given["group"] == ",".join(earlier.parameters.groups)
     assert "size" not in given
     assert "--require-gpu" in request.words
-
-
-@pytest.mark.slow
-def test_a_check_of_simulated_gpus_finds_a_shared_uplink(
-    command: Command, measure: Measure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def in_this_process(request: Request, _: object, ready: measuring.Ready) -> object:
-        ready.close()
-        given = options_of(request)
-        return measure(2, SLOW, group=given["group"], engine=given["engine"], seed=1)
-
-    monkeypatch.setattr(measuring, "measure_process", in_this_process)
-    testing.set_device_count(2)
-    store, junit = str(tmp_path / "s.db"), tmp_path / "check.xml"
-    asked = ("--group", "host,together", "--engine", "ce", "--processes", "3")
-    saved = command("baseline", "save", "--links", *asked, "--store", store)
-    assert saved.returncode == 0, saved.stderr
-    with open_store(store) as opened:
-        (kept,) = opened.baselines()
-    assert (kept.name, len(kept.fingerprint.gpus)) == ("links", 2)
-    share_uplinks(monkeypatch, Host(link=SLOW, uplinks=[((0, 1), SLOW)]))
-    options = ("--tolerance", "25%", "--retries", "2", "--export-junit", str(junit), "--store", store)
-    checked = command("baseline", "check", "--links", *options)
-    assert checked.returncode == 1, checked.stdout + checked.stderr
-    (suite,) = junitparser.JUnitXml.fromfile(str(junit))
-    failed = {case.name.rpartition(":")[0] for case in suite if any(each.type == "SLOW" for each in case.result)}
-    assert "links.together.h2d.ce:host-gpu0+gpu1" in failed
-    assert not any(name.startswith("links.host.h2d") for name in failed)
 
 
 @pytest.mark.slow

@@ -1,21 +1,75 @@
-"""`pyxfer watch`: an unchanged script in a separate process, its report, writes that fail, and `--step`."""
+"""`pyxfer watch`: an unchanged script in a separate process, its report, its endings, lost writes, and `--step`."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import textwrap
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from cli.watched_scripts import COMMAND, COPYING, PYTHON, Script, copied
 from in_process import Command
 from marks import slow
-from watch.programs import TIMEOUT_S, environment
+from watch.copying import TIMEOUT_S, call, environment
 
 from pyxfer._document.watches import Watched
+
+PYTHON = (sys.executable, "-m", "pyxfer")
+COMMAND = (*PYTHON, "watch", "--device", "host", "--ceilings", "none")
+COPYING = """
+import os, signal, sys, time
+from watch.copying import copies
+with copies() as made:
+    made.send()
+    made.fetch()
+"""
+
+
+class Script:
+    """A script in a folder of its own, and the command that watches it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.report = folder / "watch.json"
+
+    def arguments(self, text: str, options: Sequence[str]) -> list[str]:
+        (self.folder / "script.py").write_text(textwrap.dedent(text))
+        return [*COMMAND, *options, "script.py"]
+
+    def run(self, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+        return self.call(self.arguments(text, options))
+
+    def call(self, arguments: Sequence[str], **changes: str) -> subprocess.CompletedProcess[str]:
+        return call(self.folder, *arguments, **changes)
+
+    def watched(self, text: str, *options: str) -> Watched:
+        result = self.run(text, "--export-json", self.report.name, *options)
+        assert result.returncode == 0, result.stderr
+        return Watched.load(self.report)
+
+    def start(self, text: str, *options: str) -> subprocess.Popen[str]:
+        """Start a script and wait for its first line of output."""
+        process = subprocess.Popen(
+            self.arguments(text, options),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env=environment(),
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+
+def copied(watched: Watched) -> dict[str, int]:
+    assert watched.activity.value is not None, watched.activity.reason
+    return {row.direction: row.nbytes for row in watched.activity.value.copies}
 
 
 @pytest.fixture
@@ -234,19 +288,8 @@ def test_a_function_of_a_module_that_is_run_is_in_main(tmp_path: Path, program: 
         )
     (tmp_path / "package" / "__init__.py").write_text("")
     options = ("--step", "__main__:step", "--export-json", "w.json")
-    outputs = [
-        subprocess.run(
-            [*command, *program],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=TIMEOUT_S,
-            cwd=tmp_path,
-            env=environment(),
-        ).stdout
-        for command in ((*COMMAND, *options), (sys.executable,))
-    ]
-    assert outputs[0] == outputs[1]
+    watched, alone = (call(tmp_path, *command, *program) for command in ((*COMMAND, *options), (sys.executable,)))
+    assert (watched.returncode, watched.stdout) == (0, alone.stdout), watched.stderr
     assert Watched.load(tmp_path / "w.json").steps.watched == 3
 
 
@@ -323,3 +366,213 @@ def test_a_function_that_cannot_be_found_exits_with_2_before_the_script_starts(s
     assert (result.returncode, result.stdout) == (2, "")
     assert "--step" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+# --- the exit code and the report for every way in which a script ends ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "ended"),
+    [
+        ("sys.exit(3)", 3, "complete"),
+        slow("sys.exit('said')", 1, "complete"),
+        slow("raise ValueError('its own')", 1, "failed"),
+    ],
+)
+def test_a_script_that_ends_is_reported_and_keeps_its_exit_code(
+    script: Script, ending: str, code: int, ended: str
+) -> None:
+    result = script.run(f"{COPYING}\n{ending}", "--export-json", script.report.name)
+    assert result.returncode == code
+    watched = Watched.load(script.report)
+    assert (watched.ended, copied(watched)["h2d"]) == (ended, 64 << 10)
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "why"),
+    [
+        ("os._exit(5)", 5, "the script called os._exit or exec"),
+        slow("os.kill(os.getpid(), signal.SIGKILL)", 137, "signal 9 "),
+        slow("os.execv('/bin/sh', ['sh', '-c', 'exit 6'])", 6, "the script called os._exit or exec"),
+    ],
+)
+def test_a_script_that_dies_inside_its_window_has_no_report(script: Script, ending: str, code: int, why: str) -> None:
+    result = script.run(f"{COPYING}\n{ending}")
+    assert result.returncode == code
+    assert f"nothing was watched: {why}" in " ".join(result.stderr.split())
+
+
+@pytest.mark.slow
+def test_a_script_that_is_killed_after_its_window_is_reported(script: Script) -> None:
+    text = f"{COPYING}\ntime.sleep(1)\nos.kill(os.getpid(), signal.SIGKILL)"
+    result = script.run(text, "--duration", "300ms", "--export-json", script.report.name)
+    assert result.returncode == 137
+    assert Watched.load(script.report).ended == "complete"
+
+
+WAITS = """
+import signal, sys, time
+try:
+    print("ready", flush=True)
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.exit(7)
+"""
+
+
+def test_ctrl_c_sent_to_the_command_reaches_the_script_once(script: Script) -> None:
+    process = script.start(WAITS)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, out) == (7, "interrupted\n"), err
+    assert "Traceback" not in err
+
+
+def test_an_uncaught_ctrl_c_ends_the_script_with_130(script: Script) -> None:
+    process = script.start("import time\nprint('ready', flush=True)\ntime.sleep(30)", "--export-json", "watch.json")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130
+    assert "KeyboardInterrupt" in err
+    assert "launch.py" not in err
+    assert Watched.load(script.report).ended == "ended"
+
+
+CLOSING = f"""
+from pyxfer._watch.recording import Recording
+{COPYING}
+finish = Recording.finish
+"""
+
+
+@pytest.mark.parametrize(("ending", "code"), [("raise KeyboardInterrupt", 130), slow("sys.exit(3)", 3)])
+def test_ctrl_c_while_the_window_closes_at_the_scripts_end_loses_nothing(
+    script: Script, ending: str, code: int
+) -> None:
+    text = f"""{CLOSING}
+def finish_interrupted(recording):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.01)
+    return finish(recording)
+Recording.finish = finish_interrupted
+{ending}
+"""
+    result = script.run(text, "--export-json", script.report.name)
+    assert result.returncode == code, result.stderr
+    assert copied(Watched.load(script.report))["h2d"] == 64 << 10
+    assert "atexit" not in result.stderr
+
+
+def test_a_window_interrupted_while_it_closes_is_reported_as_lost(script: Script) -> None:
+    text = f"""{CLOSING}
+import pyxfer
+def finish_never(recording):
+    raise KeyboardInterrupt
+Recording.finish = finish_never
+try:
+    pyxfer.watch(device="host").start()
+except KeyboardInterrupt:
+    sys.exit(4)
+"""
+    result = script.run(text)
+    assert result.returncode == 4, result.stderr
+    assert "nothing was watched: the window is lost: closing it was interrupted" in " ".join(result.stderr.split())
+
+
+@pytest.mark.slow
+def test_ctrl_c_on_a_terminal_reaches_the_script_once(script: Script) -> None:
+    import pty
+
+    text = """
+        import signal, time
+        count = []
+        signal.signal(signal.SIGINT, lambda *_: count.append(1))
+        print("ready", flush=True)
+        while not count:
+            time.sleep(0.01)
+        time.sleep(0.5)  # a second one would come at the same time
+        print("interrupted", len(count), flush=True)
+    """
+    arguments = script.arguments(text, ())
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(script.folder)
+        os.execve(arguments[0], arguments, environment())
+    seen = b""
+    while b"ready" not in seen:
+        seen += os.read(terminal, 4096)
+    os.write(terminal, b"\x03")
+    try:
+        while chunk := os.read(terminal, 4096):
+            seen += chunk
+    except OSError:  # on Linux reading a closed terminal fails with EIO
+        pass
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, seen
+    assert b"interrupted 1" in seen
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, slow(signal.SIGUSR1)])
+def test_signals_are_forwarded_to_the_script(script: Script, number: signal.Signals) -> None:
+    text = f"""
+        import signal, sys, time
+        def leave(number, frame):
+            sys.exit(number)
+        signal.signal({int(number)}, leave)
+        print("ready", flush=True)
+        time.sleep(30)
+    """
+    process = script.start(text, "--export-json", script.report.name)
+    process.send_signal(number)
+    process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == number
+    assert Watched.load(script.report).ended == "complete"
+
+
+def test_a_forked_child_does_not_write_the_report(script: Script) -> None:
+    text = f"{COPYING}\nchild = os.fork()\nif child:\n    os.waitpid(child, 0)\n    time.sleep(0.2)\nsys.exit(4)"
+    result = script.run(text, "--export-json", script.report.name)
+    assert result.returncode == 4
+    assert "children" in {remark.code for remark in Watched.load(script.report).remarks}
+
+
+@pytest.mark.slow
+def test_signals_start_and_stop_several_windows(script: Script) -> None:
+    text = """
+        import threading
+        from watch.copying import copies
+        def is_watched():
+            return "pyxfer-watch-lines" in [thread.name for thread in threading.enumerate()]
+        print("ready", flush=True)
+        inside = 0
+        with copies() as made:
+            while True:
+                made.send()
+                before, inside = inside, inside + 1 if is_watched() else 0
+                if inside == 3 or before > inside:
+                    print("open" if inside else "closed", flush=True)
+    """
+    with script.start(text, "--signal", "--export-json", script.report.name) as process:
+        assert process.stdout is not None
+        for number in (1, 2):
+            for expected in ("open\n", "closed\n"):
+                process.send_signal(signal.SIGUSR1)
+                assert process.stdout.readline() == expected
+            expect_line(process, f"pyxfer: watch {number}\n")
+        process.terminate()
+        _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 143, err
+    assert [copied(Watched.load(script.folder / f"watch-{number}.json"))["h2d"] > 0 for number in (1, 2)] == [
+        True,
+        True,
+    ]
+
+
+def expect_line(process: subprocess.Popen[str], expected: str) -> None:
+    assert process.stderr is not None
+    seen = ""
+    while not seen.endswith(expected):
+        line = process.stderr.readline()
+        assert line, seen
+        seen += line

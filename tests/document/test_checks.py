@@ -21,7 +21,6 @@ from marks import slow
 from samples import make_link, make_measurement, make_missing, make_run, retimed
 from watch_samples import make_stalled, make_watched
 
-import pyxfer
 from pyxfer import Run
 from pyxfer._document import checks, codec
 from pyxfer._document.fleets import Fleet, fleet_problems, host_problems
@@ -263,13 +262,6 @@ def test_missing_rows_are_named() -> None:
             ask()
     with pytest.raises(UsageError, match="0 to 1, 1 to 0"):
         LINKS.pair(3, 4)
-
-
-def test_the_document_is_public_and_prints_itself() -> None:
-    assert pyxfer.Links is Links
-    assert LINKS.text().splitlines()[0].startswith("2 x NVIDIA H200, PCIe 5.0 x16, 256 B payload")
-    assert "<table>" in LINKS._repr_html_()
-    assert repr(LINKS).count("\n") == 0
 
 
 def _index(group: str, case: str, engine: str = "ce") -> int:

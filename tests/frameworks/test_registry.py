@@ -1,4 +1,4 @@
-"""Registered routes, references to their functions, and the list of frameworks from the metadata of their packages."""
+"""The tables of all frameworks, registered routes, references to their functions, and what is installed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from frameworks import own_routes
+from route_checks import break_import
 
 from pyxfer._document.routes import FrameworkStatus
 from pyxfer._frameworks import registry
@@ -23,7 +24,7 @@ from pyxfer._frameworks.registry import (
     load_framework,
     resolve_reference,
 )
-from pyxfer.errors import UsageError
+from pyxfer.errors import RefusedError, UsageError
 from pyxfer.native import Choice, load
 
 
@@ -254,3 +255,70 @@ def test_the_table_has_the_raw_routes_first_and_then_every_framework() -> None:
     owners = list(dict.fromkeys(line.framework for line in lines))
     assert owners == ["raw", *FRAMEWORKS]
     assert all(bool(line.reason) != line.available for line in lines)
+
+
+each_framework = pytest.mark.parametrize("name", FRAMEWORKS)
+USUAL = {
+    "torch": {"h2d": "to", "d2h": "cpu", "ingest": "ingest"},
+    "tensorflow": {"h2d": "constant", "d2h": "numpy", "ingest": "ingest"},
+    "cupy": {"h2d": "asarray", "d2h": "get", "ingest": "ingest"},
+    "jax": {"h2d": "device-put", "d2h": "asarray", "ingest": "ingest"},
+}
+BRACKETS = {"torch": "stream", "cupy": "stream", "tensorflow": "drained", "jax": "drained"}
+
+
+def routes_of(name: str) -> dict[str, Route]:
+    """By the name without its owner."""
+    return {route.name.partition(".")[2]: route for route in load_framework(name).routes}
+
+
+@each_framework
+def test_routes_have_the_owner_of_their_table(name: str) -> None:
+    assert {route.owner for route in load_framework(name).routes} == {load_framework(name).owner}
+
+
+@each_framework
+def test_one_route_of_each_direction_is_the_usual_one(name: str) -> None:
+    assert {route.direction: word for word, route in routes_of(name).items() if route.usual} == USUAL[name]
+
+
+@each_framework
+def test_routes_over_the_link_are_timed_on_a_stream_or_drained(name: str) -> None:
+    brackets = {route.bracket for route in routes_of(name).values() if route.direction != "ingest"}
+    assert brackets == {BRACKETS[name]}
+
+
+@each_framework
+def test_routes_through_the_ring_copy_pageable_arrays_once_into_pinned_memory(name: str) -> None:
+    through = {word: route for word, route in routes_of(name).items() if route.staged}
+    assert set(through) - {"prefetch"} == {"upload", "download", "download-into"}
+    assert {(route.memory, route.host_copies, route.dma) for route in through.values()} == {("pageable", 1, "pinned")}
+    returns = {word: route.returns for word, route in through.items()}
+    assert returns.pop("upload") == ("staged" if BRACKETS[name] == "stream" else "done")
+    assert set(returns.values()) == {"done"}
+
+
+@each_framework
+def test_a_route_can_be_set_up_for_a_workload(name: str) -> None:
+    for route in load_framework(name).routes:
+        assert route.copy is not None or route.image_batch is not None, route.name
+
+
+def test_the_environment_keeps_jax_from_allocating_the_whole_gpu() -> None:
+    assert load_framework("jax").environment["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+
+
+@each_framework
+def test_a_missing_framework_is_refused_with_its_package(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(RefusedError, match=f"not installed: pip install .*{name}"):
+        load_framework(name).start(None, "")
+
+
+@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if name != "tensorflow"])
+def test_a_broken_installation_is_distinguished_from_a_missing_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_import(name, tmp_path, monkeypatch)
+    with pytest.raises(RefusedError, match=r"is installed and cannot be imported: libcublas\.so\.12"):
+        load_framework(name).start(None, "")

@@ -178,16 +178,6 @@ def test_results_of_a_crashed_worker_are_kept_without_the_ceiling_that_it_measur
 
 
 @pytest.mark.slow
-def test_a_hung_worker_is_ended_after_its_timeout(run_own: RunOwn) -> None:
-    run = run_own(own_routes.Hanging, own_routes.Copied, patience=5.0)
-    assert run.workers[0].ended == "hung"
-    assert row(run, "mine.hanging").rate.reason == (
-        "it sent nothing for 5.00 s, while mine.hanging at 64 KiB was being timed"
-    )
-    assert row(run, "mine.copied").gbps is not None
-
-
-@pytest.mark.slow
 def test_a_worker_is_not_started_again_without_end(run_own: RunOwn) -> None:
     for number in range(6):
         pyxfer.register_route(own_routes.make_route(f"mine.leaving{number}", own_routes.Leaving))

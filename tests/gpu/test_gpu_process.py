@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from native.scenarios import SCENARIOS
+from watch.copying import in_threads
 
 import pyxfer
 from pyxfer._document.runs import Run
@@ -67,9 +67,7 @@ def test_a_thread_without_a_context_gets_none(gpu_engine: Engine) -> None:
         gpu_engine.HostBuffer(4096, "pinned").close()
         contexts.append(current_context())
 
-    thread = threading.Thread(target=use)
-    thread.start()
-    thread.join()
+    in_threads(use)
     assert contexts == [None, None]
 
 
@@ -82,11 +80,7 @@ def test_several_threads_use_the_device_at_once(gpu_engine: Engine) -> None:
             scenario(gpu_engine)
         finished.append("fine")
 
-    threads = [threading.Thread(target=use) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    in_threads(*[use] * 4)
     assert finished == ["fine"] * 4
 
 

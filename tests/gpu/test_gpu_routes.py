@@ -1,22 +1,29 @@
-"""Every route of PyTorch, JAX and CuPy on a GPU: the right bytes, twice, in the right place."""
+"""Every route of the frameworks on a GPU: the right bytes, twice, in the right place; and in the workers of a run."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from route_checks import a_place, import_or_skip, verify
 
+import pyxfer
 from pyxfer._frameworks import cupy as cupy_transfers
 from pyxfer._frameworks import jax as jax_transfers
+from pyxfer._frameworks import tensorflow as tensors
 from pyxfer._frameworks import torch as torch_transfers
 from pyxfer._frameworks.base import IMAGE_BYTES, Route
 from pyxfer._frameworks.registry import load_framework
 from pyxfer._measure.bracket import Bracket
+from pyxfer._report.layout import Page
+from pyxfer._report.run import print_run
 from pyxfer.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -25,7 +32,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 SIZES = (64 << 10, 3 << 20)
-OWNERS = ("torch", "jax", "cupy")
+LARGE = 128 << 20
+# Faster than any link of a GPU to its host.
+MIN_S = LARGE / 1e12
+OWNERS = ("torch", "jax", "cupy", "tensorflow")
 ROUTES = {route.name: route for name in OWNERS for route in load_framework(name).routes if not route.setting}
 COPYING = [name for name, route in ROUTES.items() if route.copy is not None]
 BATCHING = [name for name, route in ROUTES.items() if route.image_batch is not None]
@@ -70,7 +80,7 @@ def _environment() -> Iterator[None]:
 @pytest.fixture
 def route(name: str) -> Route:
     """The route of that name, whose framework is started."""
-    started(name.partition(".")[0])
+    started("tensorflow" if name.startswith("tf.") else ROUTES[name].owner)
     return ROUTES[name]
 
 
@@ -191,3 +201,91 @@ def test_channels_last_is_the_order_in_device_memory(torch: Any, gpu_engine: Eng
 
 def test_the_allocator_of_torch_is_recorded(torch: Any) -> None:
     assert load_framework("torch").start(0, "").settings["allocator"] == torch.cuda.get_allocator_backend()
+
+
+CROSSING_OF_TENSORFLOW = [name for name in COPYING if name.startswith("tf.") and ROUTES[name].direction != "ingest"]
+
+
+@pytest.mark.parametrize("name", CROSSING_OF_TENSORFLOW)
+def test_a_later_trial_of_tensorflow_moves_the_bytes_again(route: Route, gpu_engine: Engine) -> None:
+    assert route.copy is not None
+    with a_place(gpu_engine, LARGE) as context:
+        transfer = route.copy(context)
+        for _ in range(4):
+            transfer.refresh()
+            gpu_engine.synchronize(0)
+            begin = time.perf_counter()
+            transfer.run()
+            if transfer.waits:
+                transfer.wait()
+            gpu_engine.synchronize(0)
+            assert (time.perf_counter() - begin) / transfer.copies > MIN_S
+            transfer.release()
+
+
+@pytest.mark.usefixtures("gpu_engine")
+def test_a_tensor_of_tensorflow_on_the_gpu_has_its_own_address() -> None:
+    tf = started("tensorflow")
+    with tf.device(tensors.GPU):
+        held = [tf.constant(np.zeros(4096, np.uint8)) for _ in range(2)]
+    addresses = []
+    for tensor in held:
+        with tensors.device_memory(tf, tensor) as address:
+            addresses.append(address)
+    assert abs(addresses[0] - addresses[1]) >= 4096
+
+
+# An upload that is smaller than the ring pays for is one copy of the driver, from pageable memory.
+RING_SIZES = (4 << 20, 16 << 20)
+USUAL = {"torch": "torch.to", "tensorflow": "tf.constant", "cupy": "cupy.asarray", "jax": "jax.device-put"}
+
+
+@pytest.mark.parametrize("name", USUAL)
+@pytest.mark.usefixtures("gpu_engine")
+def test_each_byte_crosses_once_from_page_locked_memory(name: str) -> None:
+    import_or_skip(name)
+    through = [route.name for route in load_framework(name).routes if route.staged]
+    run = pyxfer.frameworks([name], route=through, size=RING_SIZES, budget=4.0)
+    rows = [row for row in run.measurements if row.route in through]
+    assert [worker.ended for worker in run.workers] == ["complete"]
+    assert len(rows) == len(through) * len(RING_SIZES)
+    for row in rows:
+        assert (row.verified.value, row.rate.reason) == (True, None), row.route
+        assert row.dma.value is not None, row.dma.reason
+        assert (row.dma.value.nbytes, row.dma.value.source) == (row.nbytes, "pinned"), row.route
+        assert not {remark.code for remark in row.remarks} & {"wrong-memory", "inflated", "outside"}, row.remarks
+
+
+@pytest.mark.parametrize("name", USUAL)
+@pytest.mark.usefixtures("gpu_engine")
+def test_images_through_the_ring_are_cast_on_the_gpu(name: str) -> None:
+    import_or_skip(name)
+    through = [route.name for route in load_framework(name).routes if route.staged and route.image_batch]
+    run = pyxfer.frameworks([name], route=through, workload="image-batch", batch=(1, 32), budget=2.0)
+    rows = [row for row in run.measurements if row.route in through]
+    assert [(row.batch, row.verified.value, row.rate.reason) for row in rows] == [(1, True, None), (32, True, None)]
+
+
+@pytest.mark.parametrize("name", USUAL)
+@pytest.mark.usefixtures("gpu_engine")
+def test_the_first_call_makes_the_ring_before_the_trials(name: str) -> None:
+    import_or_skip(name)
+    upload = f"{load_framework(name).owner}.upload"
+    run = pyxfer.frameworks([name], route=[upload], size=RING_SIZES, direction=["h2d"], budget=2.0, trace=False)
+    first, second = [row for row in run.measurements if row.route == upload]
+    assert first.first_s.value is not None
+    assert second.first_s.value is not None
+    assert first.first_s.value > second.first_s.value
+    assert (first.elapsed_s or 0.0) < first.first_s.value
+
+
+@pytest.mark.parametrize("name", USUAL)
+@pytest.mark.usefixtures("gpu_engine")
+def test_an_explained_usual_call_advises_the_upload(name: str) -> None:
+    import_or_skip(name)
+    stream = io.StringIO()
+    print_run(pyxfer.explain(USUAL[name], "32MiB", budget=8.0), Page(stream, columns=80))
+    page = " ".join(stream.getvalue().split())
+    advice = page[page.index("Faster routes, measured in the same run") :]
+    assert f'pyxfer.upload(x, to="{name}")' in advice or f'pyxfer.prefetch([x], to="{name}")' in advice
+    assert "takes ordinary arrays, staged through page-locked memory" in advice

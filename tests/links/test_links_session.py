@@ -1,23 +1,35 @@
-"""Runs of links on the host runtime: their memory, what is found, and how they end."""
+"""Runs of links on the host runtime: their plan, their memory, what is found, how they end, and unusual machines."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from ceiling.troubles import once_measuring
+from link_samples import link_device, make_links
 from links.conftest import GB, Host, Measure, share_uplinks
+from machine import fake_host
+from machine.fake_host import GPU, EngineParts, Port, Properties, gpu, make_path, nvml, without_nvml
+from samples import make_device, make_link
 
 import pyxfer
 from pyxfer._document import codec
-from pyxfer._document.links import FlowPlan, Links, Traffic
-from pyxfer._document.machines import unknown
+from pyxfer._document.links import GROUPS, HOST_END, FlowPlan, Links, LinksParameters, Traffic, Trait
+from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import LEFT_OUT
-from pyxfer._links import chases, resources, session, traffic
-from pyxfer._links.plan import d2h, h2d, write
+from pyxfer._links import chases, resources, session, surroundings, traffic
+from pyxfer._links import plan as links_plan
+from pyxfer._links.plan import LinksRequest, d2h, h2d, latencies, make_request, traffics, write
 from pyxfer._links.resources import PIECE_BYTES, Memory, checked_pieces
+from pyxfer._links.surroundings import HOST_PAGE_TABLES, INTEGRATED, PAGEABLE_ACCESS, traits
 from pyxfer._measure.sampler import Progress
+from pyxfer._report.link_words import TRAITS, trait_texts
 from pyxfer.errors import CleanupWarning, CudaError, UsageError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -291,3 +303,267 @@ def test_each_source_has_contents_of_its_own_and_flows_to_one_gpu_land_apart(hel
     assert held.source(h2d(0), None, NBYTES) is held.source(h2d(0), None, NBYTES)
     landings = [held.landing(flow, None, NBYTES).address for flow in (h2d(0), write(1, 0), write(0, 0))]
     assert len(set(landings)) == 3
+
+
+def request(groups: Any = GROUPS, **changes: Any) -> LinksRequest:
+    settings = {"devices": None, "engines": ("ce", "sm"), "size": None, "precision": 0.005, "budget": None, "seed": 1}
+    return make_request(groups=groups, **{**settings, **changes})
+
+
+def parameters(devices: Sequence[int], groups: Any = GROUPS, **changes: Any) -> LinksParameters:
+    return request(groups, **changes).parameters(devices, 1 << 40, interpreted=False)
+
+
+def cases(devices: int, groups: Any = GROUPS, nodes: int = 1) -> Counter[tuple[str, str, str]]:
+    plans = traffics(parameters(range(devices), groups), range(nodes))
+    assert len({plan.name for plan in plans}) == len(plans)
+    return Counter((plan.group, plan.case, plan.engine) for plan in plans)
+
+
+def test_two_gpus_have_every_case_of_a_pair() -> None:
+    found = cases(2)
+    for engine in ("ce", "sm"):
+        assert [found["host", case, engine] for case in ("h2d", "d2h", "both")] == [2, 2, 2]
+        assert [found["together", case, engine] for case in ("h2d", "d2h", "both")] == [1, 1, 1]
+        assert [found["pairs", case, engine] for case in ("read", "write", "both-read", "both-write")] == [2, 2, 1, 1]
+        assert found["local", "copy", engine] == 2
+    assert found["pairs", "through-host", "ce"] == 2
+    assert not any(case in ("ring", "all-pairs", "all-to-one-read", "beside-h2d") for _, case, _ in found)
+
+
+def test_more_gpus_have_patterns_and_an_interference_map() -> None:
+    found = cases(4)
+    assert [found["pairs", case, "sm"] for case in ("read", "both-write", "all-to-one-read", "one-to-all-write")] == [
+        *(12, 6, 4, 4)
+    ]
+    assert found["pairs", "ring", "ce"] == found["pairs", "all-pairs", "ce"] == 1
+    assert [found["together", f"beside-{side}", "ce"] for side in ("h2d", "d2h")] == [6, 6]
+    assert found["together", "beside-h2d", "sm"] == 0
+
+
+def test_a_brief_request_has_few_rows_that_show_every_gpu_and_both_ways_of_it() -> None:
+    eight = traffics(parameters(range(8), "together"), range(2), brief=True)
+    alone = [(plan.group, plan.case, *plan.devices) for plan in eight if len(plan.flows) == 1]
+    assert alone == [("host", case, device) for device in range(8) for case in ("h2d", "d2h")]
+    assert [(plan.group, plan.case, plan.engine, len(plan.flows)) for plan in eight[len(alone) :]] == [
+        ("together", "h2d", "ce", 8),
+        ("together", "d2h", "ce", 8),
+        ("pairs", "ring", "ce", 8),
+    ]
+    (one,) = traffics(parameters([0], "together"), range(2), brief=True)
+    assert (one.group, one.case, {flow.side for flow in one.flows}) == ("host", "both", {"h2d", "d2h"})
+    found = latencies(parameters(range(8), "together"), range(2), brief=True)
+    assert [(plan.device, plan.target) for plan in found] == [(device, HOST_END) for device in range(8)]
+
+
+def test_all_pairs_of_many_gpus_are_measured_but_not_at_once() -> None:
+    found = cases(12)
+    assert [found["pairs", "read", "ce"], found["together", "beside-h2d", "ce"]] == [132, 66]
+    assert found["pairs", "all-pairs", "ce"] == 0
+
+
+def test_one_gpu_has_no_pairs_and_together_brings_the_copies_alone_that_it_is_compared_with() -> None:
+    assert {group for group, _, _ in cases(1)} == {"host", "local"}
+    assert {group for group, _, _ in cases(2, "together")} == {"host", "together"}
+
+
+def test_a_read_is_issued_by_its_reader_and_a_write_by_its_writer() -> None:
+    for plan in traffics(parameters([3, 5], "pairs"), []):
+        for flow in plan.flows:
+            if plan.case.endswith("read"):
+                assert flow.device == flow.destination
+            else:
+                assert flow.device == flow.source
+            assert plan.peer_access == (plan.case != "through-host")
+
+
+def test_numa_needs_two_nodes() -> None:
+    assert not cases(2, "numa")
+    assert cases(2, "numa", nodes=2)["numa", "h2d", "ce"] == 4
+    assert {plan.node for plan in latencies(parameters([0], "numa"), [0, 1])} == {0, 1}
+
+
+def test_latencies_are_of_host_peers_and_the_gpu_itself_under_each_load() -> None:
+    found = latencies(parameters([0, 1], "latency"), [0])
+    assert len({plan.name for plan in found}) == len(found)
+    assert {(plan.device, plan.target) for plan in found} == {(a, b) for a in (0, 1) for b in (HOST_END, 0, 1)}
+    assert {plan.load for plan in found if plan.target == HOST_END} == {0.0, 0.5, 1.0}
+    assert {plan.load for plan in found if plan.target == plan.device} == {0.0}
+
+
+def test_the_budget_grows_with_the_gpus() -> None:
+    assert [parameters(range(count)).budget_s for count in (1, 2, 8)] == [15.0, 30.0, 120.0]
+    assert parameters(range(8), budget="9s").budget_s == 9.0
+    assert request(devices="0, 1").devices == ("0", "1")
+    assert request(devices=3).devices == (3,)
+
+
+@pytest.mark.parametrize(
+    ("size", "free_bytes", "interpreted", "sizes"),
+    [
+        (None, 1 << 40, False, (links_plan.HOST_BYTES, links_plan.PEER_BYTES, links_plan.LOCAL_BYTES)),
+        (None, 1 << 30, False, (64 << 20, 64 << 20, 128 << 20)),
+        (None, 1 << 40, True, (links_plan.INTERPRETED_BYTES,) * 3),
+        ("4MiB", 1 << 30, True, (4 << 20,) * 3),
+    ],
+)
+def test_copies_fit_into_the_free_memory_unless_their_size_is_given(
+    size: str | None, free_bytes: int, interpreted: bool, sizes: tuple[int, int, int]
+) -> None:
+    found = request(size=size).parameters([4, 5], free_bytes, interpreted=interpreted)
+    assert found.devices == (4, 5)
+    assert (found.host_bytes, found.peer_bytes, found.local_bytes) == sizes
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("groups", "everything"), ("groups", ""), ("engines", "tma"), ("precision", 0), ("budget", -1), ("seed", -1)],
+        *[("size", "1MiB,2MiB"), ("size", "1000"), ("size", "4KiB")],
+        *[("devices", ""), ("devices", "0,"), ("devices", ())],
+    ],
+)
+def test_invalid_arguments_are_refused(name: str, value: object) -> None:
+    with pytest.raises(UsageError):
+        request(**{name: value})
+
+
+OTHER = "0000:5d:00.0"
+
+
+@dataclass
+class Attributes:
+    """An engine with these attributes; the driver does not know the others."""
+
+    known: dict[int, int] = field(default_factory=dict)
+
+    def device_attribute(self, device: int, attribute: int) -> int:
+        if attribute not in self.known:
+            raise CudaError(1, "cudaErrorInvalidValue", "cudaDeviceGetAttribute", "here", "invalid argument", "")
+        return self.known[attribute]
+
+
+def in_tree(root: Path) -> Path:
+    make_path(root, Port("0000:3a:01.0"), Port(GPU))
+    return root
+
+
+GRACE = Attributes({PAGEABLE_ACCESS: 1, HOST_PAGE_TABLES: 1, INTEGRATED: 0})
+CASES: list[tuple[Attributes, dict[str, Any], set[Trait]]] = [
+    (Attributes(), {}, set()),
+    (GRACE, {}, {"c2c"}),
+    (Attributes({PAGEABLE_ACCESS: 1, HOST_PAGE_TABLES: 0, INTEGRATED: 0}), {}, {"hmm"}),
+    (Attributes({PAGEABLE_ACCESS: 1, HOST_PAGE_TABLES: 1, INTEGRATED: 1}), {}, {"integrated"}),
+    (Attributes(), {"mig": Fact(True)}, {"mig"}),
+    (Attributes(), {"vgpu": Fact(True)}, {"vgpu"}),
+    (Attributes(), {"pci": Fact("0000:99:00.0")}, {"no-tree"}),
+    (Attributes(), {"runtime": "host"}, set()),
+]
+
+
+@pytest.mark.parametrize(("engine", "device", "found"), CASES)
+def test_a_gpu_is_recognised(engine: Any, device: dict[str, Any], found: set[Trait], tmp_path: Path) -> None:
+    changed = msgspec.structs.replace(gpu(), **device)
+    assert set(traits(engine, changed, make_link(), in_tree(tmp_path))) == found
+
+
+def test_wsl_is_recognised_by_its_kernel(tmp_path: Path) -> None:
+    fake_host.write(in_tree(tmp_path), proc__version="Linux version 5.15.167.4-microsoft-standard-WSL2 (gcc)\n")
+    engine: Any = Attributes()
+    assert "wsl2" in traits(engine, gpu(), make_link(), tmp_path)
+
+
+@pytest.mark.parametrize("trait", TRAITS)
+def test_each_trait_has_a_sentence(trait: Trait) -> None:
+    devices = (link_device(make_device(), traits=(trait,)),)
+    (text,) = trait_texts(make_links(1, devices=devices, groups=("host",)))
+    assert text.startswith("GPU 0 ")
+
+
+def test_grace_has_the_peak_of_its_c2c_link_and_none_of_pci_express() -> None:
+    reason = "host and device are joined chip to chip (NVLink-C2C), so no PCIe peak applies"
+    link = make_link(
+        kind="c2c", raw_peak_gbps=unknown(reason), h2d_peak_gbps=unknown(reason), d2h_peak_gbps=unknown(reason)
+    )
+    device = link_device(make_device(name="NVIDIA GH200 480GB"), link=link, c2c_gbps=Fact(450.0), traits=("c2c",))
+    assert device.host_peak_gbps("h2d").value == 450.0
+    run = make_links(1, rate_of=lambda *_: 342.0, devices=(device,), groups=("host",))
+    assert run.traffics[0].flows[0].peak_share.value == pytest.approx(342 / 450, rel=1e-3)
+    bare = msgspec.structs.replace(device, c2c_gbps=unknown("NVML cannot be opened"))
+    run = make_links(1, rate_of=lambda *_: 342.0, devices=(bare,), groups=("host",))
+    assert run.traffics[0].flows[0].peak_share.value is None
+    assert "NVML" in (run.traffics[0].flows[0].peak_share.reason or "")
+
+
+def test_an_integrated_gpu_has_no_peak(tmp_path: Path) -> None:
+    engine = FakeLinks([Properties(integrated=True)], known={INTEGRATED: 1})
+    found = surroundings.read_device(engine, gpu(), without_nvml(), tmp_path)
+    assert found.host_peak_gbps("h2d").value is None
+    assert found.traits == ("integrated",)
+
+
+@dataclass
+class LinkParts(EngineParts):
+    """An engine with attributes and peers."""
+
+    known: dict[int, int] = field(default_factory=dict)
+    refuses: bool = False
+
+    def device_attribute(self, device: int, attribute: int) -> int:
+        return self.known.get(attribute, 0)
+
+    def can_access_peer(self, device: int, peer: int) -> bool:
+        if self.refuses:
+            raise CudaError(999, "cudaErrorUnknown", "cudaDeviceCanAccessPeer", "here", "unknown error", "")
+        return True
+
+
+FakeLinks: Any = LinkParts
+
+
+def pair() -> list[Any]:
+    return [gpu(), msgspec.structs.replace(gpu(pci=OTHER), index=1)]
+
+
+def test_peers_without_nvml_have_no_peak_and_the_reason() -> None:
+    for peer in surroundings.read_peers(FakeLinks(), pair(), without_nvml()):
+        assert (peer.access.value, peer.kind, peer.peak_gbps.value) == (True, "unknown", None)
+        assert "NVML" in (peer.peak_gbps.reason or "")
+    (first, _) = surroundings.read_peers(FakeLinks(refuses=True), pair(), without_nvml())
+    assert first.access.value is None
+
+
+def test_peers_that_nvlink_does_not_join_are_reached_over_pci_express() -> None:
+    library = nvml(nvmlDeviceGetP2PStatus=lambda *_: 4)
+    assert {peer.kind for peer in surroundings.read_peers(FakeLinks(), pair(), library)} == {"pcie"}
+
+
+def test_the_tree_shows_gpus_below_one_switch(tmp_path: Path) -> None:
+    make_path(tmp_path, Port("0000:3a:01.0"), Port("0000:3b:00.0"), Port("0000:3c:00.0"), Port("0000:3d:00.0"))
+    below = tmp_path / "sys/devices/pci0000:3a/0000:3a:01.0/0000:3b:00.0"
+    (below / "0000:3c:01.0/0000:5d:00.0").mkdir(parents=True)
+    (tmp_path / "sys/bus/pci/devices/0000:5d:00.0").symlink_to(below / "0000:3c:01.0/0000:5d:00.0")
+    devices = [gpu(pci="0000:3d:00.0"), msgspec.structs.replace(gpu(pci=OTHER), index=1)]
+    assert surroundings.read_tree(devices, tmp_path).value == ((0, 1),)
+
+
+def test_a_machine_without_a_tree_says_so(tmp_path: Path) -> None:
+    assert surroundings.read_tree(pair(), tmp_path).reason == surroundings.NO_TREE
+    assert surroundings.read_tree([gpu()], tmp_path).value is None
+
+
+def test_memory_of_gpus_is_no_node_for_host_buffers(tmp_path: Path) -> None:
+    nodes = {f"sys__devices__system__node__node{n}__cpulist": cpus for n, cpus in ((0, "0-71\n"), (1, "\n"))}
+    fake_host.write(
+        tmp_path, **nodes, sys__devices__system__node__online="0-1\n", sys__devices__system__node__has_memory="0-1\n"
+    )
+    assert surroundings.host_nodes(tmp_path).value == (0,)
+
+
+def test_nodes_without_memory_are_left_out(tmp_path: Path) -> None:
+    nodes = {f"sys__devices__system__node__node{n}__cpulist": f"{n}\n" for n in (0, 1)}
+    fake_host.write(
+        tmp_path, **nodes, sys__devices__system__node__online="0-1\n", sys__devices__system__node__has_memory="1\n"
+    )
+    assert surroundings.host_nodes(tmp_path).value == (1,)
+    assert surroundings.host_nodes(tmp_path / "nothing").value is None

@@ -6,13 +6,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from watch.copying import in_threads
 
 from pyxfer._document.machines import HOST_MEMORY
 from pyxfer._machine.devices import find_device
@@ -90,9 +90,7 @@ def test_threads_of_this_process_are_not_met() -> None:
             with Presence(DEVICE) as inner, Presence(DEVICE):
                 found.append(inner.other_processes)
 
-        thread = threading.Thread(target=measure)
-        thread.start()
-        thread.join()
+        in_threads(measure)
     assert found == [set()]
     assert outer.other_processes == set()
 
@@ -134,11 +132,7 @@ def test_threads_take_turns_on_a_device() -> None:
             time.sleep(0.005)
             inside -= 1
 
-    threads = [threading.Thread(target=measure) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[measure] * 8)
     assert (most, inside) == (1, 0)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 import subprocess
 import sys
@@ -63,13 +62,6 @@ def test_a_code_has_a_type_a_name_and_a_hint(
     sentence = f"cudaMalloc failed with {name} ({code}): {error.description}."
     start = "No usable GPU:" if kind is CudaUnavailableError else sentence
     assert str(error) == f"{start} {error.hint}".rstrip()
-
-
-def test_an_error_of_the_engine_can_be_pickled(engine: Engine) -> None:
-    error = malloc_failing_with(engine, 2)
-    copied = pickle.loads(pickle.dumps(error))
-    assert type(copied) is CudaMemoryError
-    assert (str(copied), copied.where) == (str(error), error.where)
 
 
 def test_an_unknown_device_is_refused(engine: Engine) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from chart_parts import beyond_of, layers_of, plots_of, titles_of, values_of
 from framework_samples import make_frameworks_run
-from pages import full_run, host_run
+from pages import beyond_of, full_run, host_run, layers_of, plots_of, titles_of, values_of
 from report_samples import DOCUMENTS
 from samples import make_measurement, make_run
 from watch_samples import make_watched

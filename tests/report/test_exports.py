@@ -90,17 +90,6 @@ def test_csv_text_can_be_read_back(rows: list[tuple[str, str]]) -> None:
     ]
 
 
-def test_markdown_table_aligns_numbers_right() -> None:
-    rows = [("raw", "4 KiB", 1.5, "98.3 %"), ("b", "", -2, None)]
-    assert markdown_table(("route", "size", "bandwidth", "share"), rows).splitlines() == [
-        "| route | size | bandwidth | share |",
-        "| --- | ---: | ---: | ---: |",
-        "| raw | 4 KiB | 1.5 | 98.3 % |",
-        "| b |  | -2 |  |",
-    ]
-    assert markdown_table(("a",), []) == "| a |\n| --- |\n"
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -123,6 +112,7 @@ def test_text_cannot_add_a_row_or_column_to_a_markdown_table(rows: list[tuple[st
     assert len(lines) == 2 + len(rows)
     for line in lines:
         assert line.replace("\\\\", "").replace("\\|", "").count("|") == 3
+    assert markdown_table(("a",), []) == "| a |\n| --- |\n"
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import msgspec
 import pytest
-from chart_parts import titles_of
 from fleet_samples import CELLS, HOSTILE, LATENCY, arrivals, judged, make_fleet, make_host, make_hosts
 from hypothesis import given
 from hypothesis import strategies as st
+from pages import titles_of
 from report_samples import DOCUMENTS
 
 from pyxfer._document.fleets import Fleet
 from pyxfer._fleet.collect import Arrival
 from pyxfer._fleet.judge import judge
-from pyxfer._report.fleet import print_fleet
 from pyxfer._report.fleet_charts import losses_of, rows_of
 from pyxfer._report.fleet_formats import (
     LONGEST_REASON,
@@ -30,15 +28,12 @@ from pyxfer._report.fleet_formats import (
 )
 from pyxfer._report.fleet_words import chance_text, contrast_text, sentence
 from pyxfer._report.kinds import chart_of, charts_of, report_of
-from pyxfer._report.layout import Page
 from pyxfer._report.plots import NARROW, WIDE
 from pyxfer.errors import UsageError
 
 
-def page(fleet: Fleet, columns: int | None = 100) -> str:
-    stream = io.StringIO()
-    print_fleet(fleet, Page(stream, columns))
-    return stream.getvalue()
+def page(fleet: Fleet) -> str:
+    return fleet.text(100)
 
 
 def late(count: int) -> list[Arrival]:
@@ -73,10 +68,13 @@ def test_without_figures_the_commonest_reason_leads() -> None:
     assert "None of 4 hosts could be judged; 3 of them: no answer" in page(judge([full, *late(3)]))
 
 
-def test_older_documents_of_a_host_are_no_further_hosts() -> None:
+def test_older_documents_of_a_host_are_neither_further_hosts_nor_missing() -> None:
     older = [make_host(f"n{n}", began_at="2026-11-22T12:00:00+00:00") for n in range(3)]
-    lines = page(judge(arrivals([*older, *make_hosts(20)]))).splitlines()
+    found = judge(arrivals([*older, *make_hosts(20)]))
+    lines = page(found).splitlines()
     assert "hosts   20: 20 fine" in lines
+    assert npd_line(found, None)[1] == nagios_line(found, None)[1] == 0
+    assert nagios_line(found, None)[0].endswith("missing=0")
     assert "not judged" not in lines[0]
     assert page(judge(arrivals([make_host("n1", cells=())] * 2))).startswith("The host could not be judged")
 
@@ -224,14 +222,6 @@ def test_lines_of_node_problem_detector(fleet: Fleet) -> None:
     assert "\n" not in npd_line(fleet, "n3")[0]
     with pytest.raises(UsageError, match="no host 'n1000'"):
         npd_line(fleet, "n1000")
-
-
-def test_an_older_document_of_a_host_is_not_missing() -> None:
-    older = make_host("n1", began_at="2026-11-22T12:00:00+00:00")
-    found = judge(arrivals([older, *make_hosts(20)]))
-    assert npd_line(found, None)[1] == 0
-    assert nagios_line(found, None)[1] == 0
-    assert nagios_line(found, None)[0].endswith("missing=0")
 
 
 def test_lines_of_nagios(fleet: Fleet) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from typing import Any
 
@@ -26,7 +25,6 @@ from samples import KIB, MIB, by_caller, retimed
 from pyxfer._document import runs
 from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._report.frameworks import answer, group_text
-from pyxfer._report.layout import Page
 from pyxfer._report.route_tables import group_rows
 from pyxfer._report.run import print_run
 
@@ -84,9 +82,7 @@ def test_ingest_alone_is_compared_with_one_copy_and_nothing_has_all_reasons() ->
 
 
 def lines_at(columns: int, run: runs.Run) -> list[str]:
-    stream = io.StringIO()
-    print_run(run, Page(stream, columns=columns, details=True))
-    return stream.getvalue().splitlines()
+    return run.text(columns, details=True).splitlines()
 
 
 def section(text: str, heading: str) -> str:

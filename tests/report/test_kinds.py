@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any, get_args
@@ -94,29 +93,3 @@ def test_without_figures_a_notebook_has_a_table_and_a_line() -> None:
     assert set(bundle) == {"text/html", "text/plain"}
     assert "&lt;b&gt;no memory" in str(bundle["text/html"])
     assert "<b>" not in str(bundle["text/html"])
-
-
-@pytest.mark.slow
-def test_a_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nbclient: Any = pytest.importorskip("nbclient")
-    nbformat: Any = pytest.importorskip("nbformat")
-    pytest.importorskip("ipykernel")
-    codec.save(DOCUMENTS["ceiling"], tmp_path / "run.json")
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(Path(runs.__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    )
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    cells = [
-        f"import pyxfer\nrun = pyxfer.Run.load({str(tmp_path / 'run.json')!r})\nrun",
-        "run.chart('sizes')",
-        "len(run.table().to_pandas())",
-        "text = str(run)\n(len(text) > 500, len(run.text(details=True)) > len(text), f'{run}' == text)",
-    ]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
-    shown = [cell.outputs[-1].data for cell in notebook.cells]
-    assert [output.data["text/plain"] for output in notebook.cells[3].outputs] == ["(True, True, True)"]
-    assert shown[0]["text/plain"] == repr(DOCUMENTS["ceiling"])
-    assert shown[0][VEGA_LITE]["vconcat"]
-    assert shown[1]["image/svg+xml"].startswith("<svg")
-    assert shown[2]["text/plain"] == str(len(DOCUMENTS["ceiling"].measurements))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import re
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from chart_parts import plots_of, titles_of, values_of
 from link_samples import h200_rate, make_links, peer_links
+from pages import plots_of, titles_of, values_of
 from report_samples import DOCUMENTS, make_links_of_four
 
 from pyxfer._doctor.links import ways_around
@@ -20,17 +19,13 @@ from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.runs import LEFT_OUT
 from pyxfer._links.plan import TrafficPlan
 from pyxfer._report.kinds import chart_of, charts_of, report_of
-from pyxfer._report.layout import Page
 from pyxfer._report.link_words import limits, losing_sides, remarks, sentence
-from pyxfer._report.links import print_links
-from pyxfer._report.plots import BLUES, GRID, INK, NARROW, ORANGES, WIDE
+from pyxfer._report.plots import BLUES, GRID, INK, ORANGES
 from pyxfer._report.webpage import _style
 
 
 def page(run: Links, columns: int = 80, *, details: bool = True) -> str:
-    stream = io.StringIO()
-    print_links(run, Page(stream, columns, details=details))
-    return stream.getvalue()
+    return run.text(columns, details=details)
 
 
 def shared(plan: TrafficPlan, flow: FlowPlan) -> float:
@@ -218,13 +213,6 @@ def test_wrong_contents_are_no_bar_and_a_bad_light() -> None:
     run = msgspec.structs.replace(good, traffics=(wrong, *good.traffics[1:]))
     assert len(list(values_of(chart_of(run, "host")))) == len(list(values_of(chart_of(good, "host")))) - 1
     assert report_of(run).badge(run) == ("bad", "wrong contents")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_sixteen_gpus_have_a_map(width: int) -> None:
-    run = make_links(16, groups=("pairs",))
-    assert all(len(cells_of(plot)) == 16 * 15 for plot in plots_of(chart_of(run, "pairs", width)))
 
 
 def luminance(colour: str) -> float:

@@ -15,7 +15,6 @@ from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._document.watches import CeilingSource, LineUse, StepFinder, Watched
 from pyxfer._report.watch import print_watch
 from pyxfer._trace.records import CopyKind
-from pyxfer.errors import UsageError
 
 
 def page_of(watched: Watched) -> str:
@@ -43,12 +42,6 @@ def test_many_calls_a_step_are_a_plain_number() -> None:
 
 def on_host(script: Script, *remarks: Remark) -> Watched:
     return analysed(make_window(script, 100, remarks=remarks), target=HOST)
-
-
-@pytest.mark.parametrize("columns", [0, -5, 80.0, "80", True])
-def test_invalid_columns_are_refused(columns: int) -> None:
-    with pytest.raises(UsageError, match="is not a whole number from 1"):
-        make_watched().text(columns)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,15 @@
-"""Copies of the engine over ordinary memory, which a watch sees by the engine's own records."""
+"""Copies of the engine over ordinary memory, which a watch sees by the engine's own records, and programs of them."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyxfer._watch.options import Target, WatchOptions
@@ -14,6 +19,7 @@ from pyxfer.native import load
 
 if TYPE_CHECKING:
     from pyxfer.native._cuda import Copier, Lane
+
 
 NBYTES = 64 << 10
 
@@ -84,3 +90,61 @@ def in_threads(*works: Callable[[], object]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+TESTS = Path(__file__).resolve().parent.parent
+TIMEOUT_S = 60.0
+LONGEST_S = 300.0  # a framework may have to be imported
+# The beginning of every program.
+HEAD = """
+import os, signal, sys, threading, time
+import pyxfer
+from watch.copying import copies
+"""
+
+
+def source(body: str, head: str = HEAD) -> str:
+    """The program with its beginning."""
+    return head + textwrap.dedent(body)
+
+
+def environment() -> dict[str, str]:
+    """The environment, with the folder of the tests in the path."""
+    path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH", ""))))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def call(folder: Path | None, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A command in this folder or the current one, with these variables in its environment."""
+    return subprocess.run(
+        command,
+        input="what it reads",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST_S,
+        cwd=folder,
+        env={**environment(), **variables},
+    )
+
+
+def run_program(body: str, *arguments: str, head: str = HEAD) -> subprocess.CompletedProcess[str]:
+    return call(None, sys.executable, "-c", source(body, head), *arguments)
+
+
+def start_program(body: str, *arguments: str) -> subprocess.Popen[str]:
+    """Start a program without waiting for its end."""
+    return subprocess.Popen(
+        [sys.executable, "-c", source(body), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+
+
+def output(body: str, *arguments: str, head: str = HEAD) -> list[str]:
+    """The lines that a program printed, which must end without an error."""
+    result = run_program(body, *arguments, head=head)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chart_parts import titles_of, values_of
+from pages import titles_of, values_of
 from watch.windows import HOST, LOADER, Script, activity_of, analysed, make_window, steps_at
 from watch_samples import make_stalled, make_watched
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,8 +15,7 @@ from typing import Any
 
 import pytest
 from frameworks.installed.conftest import SLOW, needs
-from watch.copying import in_threads, session, window_of
-from watch.programs import environment
+from watch.copying import call, in_threads, session, window_of
 
 from pyxfer._document.watches import Watched
 from pyxfer._watch.session import Session
@@ -543,20 +541,12 @@ train(1, 2, 3)
 jit(3)
 inspect.signature(jit), jit.__name__, jit.__doc__ == jax.jit.__doc__
 """
-TIMEOUT_S = 300.0
 
 
 def run_script(folder: Path, *arguments: str, **variables: str) -> str:
     """What it prints."""
-    result = subprocess.run(
-        [sys.executable, *arguments, "train.py"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S,
-        cwd=folder,
-        env={**environment(), "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu", **variables},
-    )
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
+    result = call(folder, sys.executable, *arguments, "train.py", **quiet, **variables)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

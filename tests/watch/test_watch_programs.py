@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from marks import slow
 from samples import known
-from watch.programs import TIMEOUT_S, environment, output, start_program
+from watch.copying import TIMEOUT_S, call, output, start_program
 
 import pyxfer
 from pyxfer import UsageError
@@ -44,16 +44,7 @@ WATCH = ("-m", "pyxfer", "watch", "--device", "host", "--ceilings", "none")
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        input="what it reads",
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S,
-        cwd=cwd,
-        env=environment(),
-    )
+    return call(cwd, sys.executable, *arguments)
 
 
 @pytest.fixture

@@ -1,16 +1,21 @@
-"""Ingest by installed frameworks, measured and explained."""
+"""Installed frameworks: ingest, measured and explained, TensorFlow's two hidden host copies, and workers in trouble."""
 
 from __future__ import annotations
 
 import io
 import re
+import statistics
 from importlib import metadata
+from pathlib import Path
 
+import command_line
 import pytest
+from frameworks import own_routes
 from frameworks.installed.conftest import PATIENCE_S, SLOW, TITLES, is_installed, needs
 
 import pyxfer
-from pyxfer._document import runs
+from pyxfer._document import codec, runs
+from pyxfer._document.runs import Run
 from pyxfer._frameworks.registry import load_framework
 from pyxfer._report.layout import Page
 from pyxfer._report.run import print_run
@@ -128,3 +133,114 @@ def test_every_breakdown_of_a_run_sums_to_the_trial(whole_run: pyxfer.Run, name:
             assert sum(part.seconds for part in parts) == row.breakdown.value.elapsed_s
             traced += 1
     assert traced
+
+
+# glibc keeps a freed block of up to 32 MiB (DEFAULT_MMAP_THRESHOLD_MAX) for the next allocation. It gives a larger one
+# back to the kernel, so every page of the next block is new and costs a page fault. The number of page faults does not
+# depend on speed, so these tests also hold on a busy machine.
+MIB = 1 << 20
+HUGE_PAGE = 2 * MIB
+KEPT, GIVEN_BACK = 16 * MIB, 48 * MIB
+
+
+def row_of(run: pyxfer.Run, route: str, nbytes: int) -> pyxfer.Measurement:
+    (found,) = [row for row in run.measurements if row.route == route and row.nbytes == nbytes]
+    return found
+
+
+def faults_of(row: pyxfer.Measurement) -> float:
+    """The page faults of a usual call."""
+    return statistics.median(trial.faults for trial in row.trials if trial.faults is not None)
+
+
+@needs("tensorflow")
+def test_up_to_32_mib_every_call_of_tensorflow_reuses_memory(whole_run: pyxfer.Run) -> None:
+    assert faults_of(row_of(whole_run, "tf.ingest", KEPT)) < KEPT / HUGE_PAGE
+
+
+@needs("tensorflow")
+def test_beyond_32_mib_every_call_of_tensorflow_touches_new_pages(whole_run: pyxfer.Run) -> None:
+    # NumPy asks for huge pages for the first copy; with those alone one buffer cannot be new with fewer faults.
+    assert faults_of(row_of(whole_run, "tf.ingest", GIVEN_BACK)) >= GIVEN_BACK / HUGE_PAGE
+
+
+@needs("tensorflow")
+def test_no_call_touches_new_pages_if_malloc_keeps_its_memory(
+    meeting_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del meeting_place
+    monkeypatch.setenv("MALLOC_MMAP_MAX_", "0")
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", str(4 << 30))
+    run = pyxfer.frameworks(
+        ["tensorflow"],
+        route=["tf.ingest"],
+        device="host",
+        size=[GIVEN_BACK],
+        budget=2.0,
+        seed=1,
+        patience=PATIENCE_S,
+    )
+    row = row_of(run, "tf.ingest", GIVEN_BACK)
+    assert row.verified.value is True
+    assert faults_of(row) < GIVEN_BACK / HUGE_PAGE
+    assert run.workers[0].settings["MALLOC_MMAP_MAX_"] == "0"
+
+
+@needs("tensorflow")
+@pytest.mark.parametrize("route", ["tf.ingest-rawop", "tf.ingest-dlpack"])
+def test_routes_of_tensorflow_without_copies_touch_no_new_page(whole_run: pyxfer.Run, route: str) -> None:
+    assert faults_of(row_of(whole_run, route, GIVEN_BACK)) < GIVEN_BACK / HUGE_PAGE
+
+
+@needs("tensorflow", "jax")
+def test_unaligned_memory_aborts_tensorflow_and_all_else_is_measured(meeting_place: Path) -> None:
+    del meeting_place
+    pyxfer.register_route(own_routes.make_route("tf.misaligned", own_routes.Misaligned))
+    run = pyxfer.frameworks(
+        ["tensorflow", "jax"],
+        route=["tf.misaligned", "tf.ingest", "jax.ingest"],
+        device="host",
+        size="64KiB",
+        budget=1.0,
+        seed=1,
+        patience=PATIENCE_S,
+    )
+    worker = run.workers[0]
+    assert (worker.framework, worker.ended) == ("tensorflow", "crashed")
+    assert worker.reason == "it crashed (SIGABRT), while tf.misaligned at 64 KiB was being timed"
+    assert any("Check failed: IsAligned()" in line for line in worker.log), worker.log
+    rows = {row.route: row for row in run.measurements if row.route_info is not None}
+    assert rows["tf.misaligned"].rate.reason == worker.reason
+    assert rows["tf.ingest"].gbps is not None
+    assert rows["jax.ingest"].gbps is not None
+    assert [each.ended for each in run.workers[1:]] == ["complete", "complete"]
+    assert run.ended == "complete"
+
+
+@pytest.mark.parametrize("name", [pytest.param("torch", marks=needs("torch")), pytest.param("jax", marks=needs("jax"))])
+def test_over_the_link_every_route_says_that_no_gpu_is_usable(name: str) -> None:
+    result = command_line.pyxfer(
+        "frameworks", name, "--direction", "h2d", "--size", "64KiB", "--export-json", "-", CUDA_VISIBLE_DEVICES=""
+    )
+    assert result.returncode == 4
+    run = codec.decode(Run, result.stdout.encode())
+    assert [row.route for row in run.measurements if row.direction != "h2d"] == []
+    assert run.measurements
+    reasons = {row.rate.reason for row in run.measurements}
+    assert all((reason or "").startswith("No usable GPU: ") for reason in reasons), reasons
+    assert {worker.ended for worker in run.workers} == {"complete"}
+
+
+@needs("torch", "tensorflow")
+def test_ctrl_c_keeps_the_results_and_starts_no_other_framework(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    arguments = ("frameworks", "torch", "tensorflow", "--device", "host", "--size", "1MiB,64MiB", "--budget", "60s")
+    result = command_line.interrupt_when(
+        "PyTorch: measuring", *arguments, "--precision", "0.0001%", "--export-json", str(path)
+    )
+    assert result.returncode == 130
+    assert "Traceback" not in result.stderr
+    run = Run.load(path)
+    assert run.ended == "interrupted"
+    assert [worker.ended for worker in run.workers] == ["interrupted"]
+    assert "TensorFlow: starting" not in result.stderr
