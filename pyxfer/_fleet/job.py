@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -153,8 +154,9 @@ class Job:
         seconds = min(_MAX_LINKS_S, max(0.1, self._left_s()))
         request = make_request(None, ("together",), ("ce",), size, DEFAULT_PRECISION, seconds, None)
         brief, report = replace(request, brief=True, complete=True), self._on_progress
+        keep = partial(setattr, self, "_links")
         try:
-            links = run_on(self._choice, self._devices, brief, on_progress=report, save_to=self._keep_links)
+            links = run_on(self._choice, self._devices, brief, on_progress=report, save_to=keep)
         except (PyxferError, MemoryError) as error:
             self._note_failure(f"links: {error}", error)
             return
@@ -172,9 +174,6 @@ class Job:
     def _keep_run(self, run: Run) -> None:
         """Keep the run, or what there is of it, for a report when the job is stuck."""
         self._runs[run.device.index] = run
-
-    def _keep_links(self, links: Links) -> None:
-        self._links = links
 
     def _note_end(self, what: str, found: Run | Links) -> None:
         if found.ended == "interrupted":

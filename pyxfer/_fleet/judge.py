@@ -16,10 +16,22 @@ import numpy as np
 from pyxfer._document import fleets
 from pyxfer._document.cells import Cell
 from pyxfer._document.machines import Fact, Remark, unknown, version_of
-from pyxfer._fleet import small_cohorts
-from pyxfer._fleet.cohorts import Table, columns_of, rows_of, signs_of, tables_of
+from pyxfer._fleet.cohorts import (
+    FEWEST,
+    Expected,
+    Table,
+    columns_of,
+    expected_again,
+    expected_of,
+    judge_few,
+    peaks_of,
+    rows_of,
+    signs_of,
+    slower_than_known,
+    tables_of,
+)
 from pyxfer._fleet.collect import Arrival, has_figures
-from pyxfer._fleet.contrast import Member, contrasts, facts_of
+from pyxfer._fleet.contrast import contrasts, facts_of
 from pyxfer._fleet.losses import Floats, Judged, answers_of, controls_of, judge_figures, looks_again
 from pyxfer.units import parse_moment
 
@@ -68,13 +80,13 @@ def judge(arrivals: Iterable[Arrival], *, confirmations: Sequence[Arrival] = ())
     cohorts = []
     for table in tables:
         reports = [report for place in table.places if (report := rows[place].report) is not None]
-        expected = small_cohorts.expected_of(table, reports) if len(reports) < settings.smallest_cohort else []
+        expected = expected_of(table, reports) if len(reports) < settings.smallest_cohort else []
         looks = {row: again.get(rows[place].host) for row, place in enumerate(table.places)}
         measured = {row: rows_of(found, table.columns)[0] for row, found in looks.items() if found}
         verdicts = _judge_cohort(table, expected, measured, tests, settings)
-        of_all = None if expected else small_cohorts.slower_than_known(table, verdicts.judged.medians, reports)
+        of_all = None if expected else slower_than_known(table, verdicts.judged.medians, reports)
         remarks = (*([of_all] if of_all else []), *verdicts.remarks)
-        known_peaks = small_cohorts.peaks_of(reports)
+        known_peaks = peaks_of(reports)
         found_peaks = (known_peaks.get(column.cell) for column in table.columns)
         peaks = tuple(unknown(fleets.NO_PEAK) if peak is None else Fact(peak) for peak in found_peaks)
         cohorts.append(replace(verdicts, peaks=peaks, remarks=remarks))
@@ -93,7 +105,7 @@ def derive_fleet(fleet: fleets.Fleet) -> fleets.Fleet:
     tests, cohorts = _count_tests(tables), []
     for cohort, table in zip(fleet.cohorts, tables, strict=True):
         is_few = len(table.places) < fleet.settings.smallest_cohort
-        expected = small_cohorts.expected_again(cohort.cells, table) if is_few else []
+        expected = expected_again(cohort.cells, table) if is_few else []
         looks = {row: fleet.hosts[place].again for row, place in enumerate(table.places) if fleet.hosts[place].again}
         signs = signs_of(table.columns)
         again = {row: signs * np.log(np.array(found, np.float64)) for row, found in looks.items()}
@@ -222,7 +234,7 @@ def _not_judged(row: Arrival) -> fleets.FleetHost:
 
 def _judge_cohort(
     table: Table,
-    expected: Sequence[small_cohorts.Expected | None],
+    expected: Sequence[Expected | None],
     measured: Mapping[int, Floats],
     tests: int,
     s: fleets.FleetSettings,
@@ -236,7 +248,7 @@ def _judge_cohort(
         judged.flagged[:, ~enough] = False
         reason = f"{count} hosts that should be equal"
     else:
-        judged = small_cohorts.judge_few(table, expected)
+        judged = judge_few(table, expected)
         judges = tuple("none" if each is None else each.judge for each in expected)
         reason = _few_reason(count, judges, s)
     looks = looks_again(judged, measured)
@@ -266,8 +278,7 @@ def _few_reason(hosts: int, judges: Sequence[fleets.Judge], s: fleets.FleetSetti
     words = " and ".join(beside[each] for each in dict.fromkeys(judges) if each in beside)
     count = "1 host" if hosts == 1 else f"{hosts} hosts"
     least = f"fewer than {s.smallest_cohort} equal hosts show no spread"
-    fewest = small_cohorts.FEWEST
-    missing = f"no known host has this GPU and link, no peak is known, and {fewest} hosts are needed to compare them"
+    missing = f"no known host has this GPU and link, no peak is known, and {FEWEST} hosts are needed to compare them"
     return f"{count}; {least}; held against {words}" if words else f"{count}; {least}; {missing}"
 
 
@@ -370,9 +381,7 @@ def _contrasts_of(
     verdicts: _Verdicts, hosts: Sequence[fleets.FleetHost], settings: fleets.FleetSettings
 ) -> Iterator[fleets.Contrast]:
     """What the slow hosts of a cohort share, or else the suspect ones, and the slower hosts of two groups."""
-    members = {
-        place: Member(place, facts_of(hosts[place].facts, hosts[place].labels)) for place in verdicts.table.places
-    }
+    members = {place: (place, facts_of(hosts[place].facts, hosts[place].labels)) for place in verdicts.table.places}
 
     def found(chosen: Set[int], left_out: Set[int], cells: Iterable[Cell]) -> tuple[fleets.Contrast, ...]:
         slow, others = ([members[n] for n in sorted(each)] for each in (chosen, members.keys() - left_out))

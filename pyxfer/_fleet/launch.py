@@ -99,6 +99,8 @@ class Answer:
 
 class Launcher(Protocol):
     name: str
+    hosts: list[str]
+    """The hosts that it knows of."""
 
     @property
     def named(self) -> Collection[str]:
@@ -107,9 +109,6 @@ class Launcher(Protocol):
     @property
     def running(self) -> int:
         """The number of hosts that have begun and not answered."""
-
-    def hosts(self) -> list[str]:
-        """The hosts that it knows of."""
 
     def start(self, hosts: Sequence[str]) -> None:
         """Begin with these hosts. It may be called again when all of them have answered."""
@@ -170,7 +169,7 @@ class Processes:
         end_s: float = 0.0,
     ) -> None:
         self.name = name
-        self._hosts = list(hosts)
+        self.hosts = list(hosts)
         self.named = frozenset(hosts)
         self._command_of = command_of
         self._limit_s = limit_s
@@ -188,9 +187,6 @@ class Processes:
     @property
     def running(self) -> int:
         return len(self._children)
-
-    def hosts(self) -> list[str]:
-        return self._hosts
 
     def start(self, hosts: Sequence[str]) -> None:
         self._waiting.extend(hosts)
