@@ -137,11 +137,8 @@ def device_text(device: machines.Device) -> str:
     """`NVIDIA H200, GPU 0, 0000:19:00.0`, or that it is host memory."""
     if device.runtime == "host":
         return HOST_MEMORY
-    words = [
-        clean(device.name),
-        f"GPU {device.index}",
-        *([] if device.pci.value is None else [clean(device.pci.value)]),
-    ]
+    address = [] if device.pci.value is None else [clean(device.pci.value)]
+    words = [clean(device.name), f"GPU {device.index}", *address]
     labels = {"MIG instance": device.mig, "vGPU": device.vgpu, "confidential computing": device.confidential}
     return ", ".join([*words, *(label for label, fact in labels.items() if fact.value)])
 

@@ -16,8 +16,7 @@ from report_samples import DOCUMENTS
 from pyxfer._document.fleets import Fleet
 from pyxfer._fleet.collect import Arrival
 from pyxfer._fleet.judge import judge
-from pyxfer._report.fleet import print_fleet
-from pyxfer._report.fleet_charts import losses_of, rows_of
+from pyxfer._report.fleet import losses_of, print_fleet, rows_of
 from pyxfer._report.fleet_formats import (
     LONGEST_REASON,
     causes_of,
