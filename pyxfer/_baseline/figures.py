@@ -39,9 +39,17 @@ def figures_of(run: AnyRun) -> Iterator[Figure]:
         yield from map(_of_measurement, run.measurements)
         return
     for traffic in run.traffics:
-        yield from _of_traffic(traffic)
+        # The total, and each stream where a handful of them is measured.
+        is_alone = len(traffic.flows) == 1
+        if is_alone or _has_sides(traffic):
+            for flow in traffic.flows:
+                yield _of_rate(cell_of_flow(traffic, flow), flow.rate, wrong=flow.verified.value is False)
+        if not is_alone:
+            wrong = any(flow.verified.value is False for flow in traffic.flows)
+            yield _of_rate(cell_of_total(traffic), traffic.total, wrong=wrong)
     for latency in run.latencies:
-        if not _repeats_another(latency):
+        # Launches of few loads without a load on the link show the p99, and their median is that of the others.
+        if latency.hops >= latency.places or latency.load:
             yield _of_latency(latency)
     yield from map(_of_small, run.small)
 
@@ -59,17 +67,6 @@ def _of_measurement(row: Measurement) -> Figure:
     )
 
 
-def _of_traffic(row: Traffic) -> Iterator[Figure]:
-    """The total, and each stream where a handful of them is measured."""
-    is_alone = len(row.flows) == 1
-    if is_alone or _has_sides(row):
-        for flow in row.flows:
-            yield _of_rate(cell_of_flow(row, flow), flow.rate, wrong=flow.verified.value is False)
-    if not is_alone:
-        wrong = any(flow.verified.value is False for flow in row.flows)
-        yield _of_rate(cell_of_total(row), row.total, wrong=wrong)
-
-
 def _has_sides(row: Traffic) -> bool:
     """Whether single streams are cells beside their total.
 
@@ -85,11 +82,6 @@ def _of_rate(cell: Cell, rate: Fact[Rate], *, wrong: bool) -> Figure:
     found = rate.value
     seconds = cell.nbytes / found.gbps / 1e9 if found is not None and found.gbps > 0 else None
     return Figure(cell, cell.nbytes, seconds, found, rate.reason or "it has no rate", wrong)
-
-
-def _repeats_another(row: Latency) -> bool:
-    """Launches of few loads without a load on the link: they show the p99, and their median is that of the others."""
-    return row.hops < row.places and row.load == 0
 
 
 def _of_latency(row: Latency) -> Figure:

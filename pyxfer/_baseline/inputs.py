@@ -69,7 +69,15 @@ def sample_of(side: Comparable, name: str, store_url: str | None = None) -> Samp
 def _named(text: str, store_url: str | None) -> Sample:
     named = text.startswith(NAMED) or _BASELINE_ID.fullmatch(text)
     if os.path.exists(text) or not (named or _RUN_ID.fullmatch(text)):
-        return _of_file(text)
+        data, source = read_whole(text), repr(text)
+        kind = codec.kind_of(data)
+        if kind is codec.BASELINE:
+            return Sample(os.path.basename(text), codec.decode(Baseline, data, source).processes)
+        if kind not in (codec.RUN, codec.LINKS):
+            is_session = kind is codec.SESSION
+            remedy = "pytest --xfer-compare compares sessions" if is_session else "name files that hold one of these"
+            raise UsageError(f"{source} is {kind.phrase}, not a run, links or a baseline: {remedy}.")
+        return Sample(os.path.basename(text), (codec.decode(kind.struct, data, source),))
     from pyxfer._baseline.store import open_store  # files are compared without SQLAlchemy
 
     with open_store(store_url, create=False) as store:
@@ -77,18 +85,6 @@ def _named(text: str, store_url: str | None) -> Sample:
             return Sample(text, (store.run(text).run,))
         baseline_id = choose(store, text.removeprefix(NAMED)).id if text.startswith(NAMED) else text
         return Sample.of(store.baseline_of_id(baseline_id))
-
-
-def _of_file(path: str) -> Sample:
-    data, source = read_whole(path), repr(path)
-    kind = codec.kind_of(data)
-    if kind is codec.BASELINE:
-        return Sample(os.path.basename(path), codec.decode(Baseline, data, source).processes)
-    if kind not in (codec.RUN, codec.LINKS):
-        is_session = kind is codec.SESSION
-        remedy = "pytest --xfer-compare compares sessions" if is_session else "name files that hold one of these"
-        raise UsageError(f"{source} is {kind.phrase}, not a run, links or a baseline: {remedy}.")
-    return Sample(os.path.basename(path), (codec.decode(kind.struct, data, source),))
 
 
 def choose(store: Store, wanted: str, host: str | None = None) -> KeptBaseline:

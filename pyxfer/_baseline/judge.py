@@ -233,17 +233,6 @@ def is_slower(found: Estimate, share: float) -> bool:
     return found.log_ratio - LESS_CERTAIN * (found.log_ratio - found.low) > max(limit, ODD)
 
 
-def _errors(pairs: Mapping[Cell, Pair]) -> dict[Cell, Error]:
-    """The ratio of each cell with its standard error; the neighbours of a cell are the others of its class."""
-    classes: dict[str, dict[Cell, Pair]] = {}
-    for cell, pair in pairs.items():
-        classes.setdefault(noise_class(cell), {})[cell] = pair
-    return {
-        cell: error_of(pair, [other for each, other in classes[noise_class(cell)].items() if each is not cell])
-        for cell, pair in pairs.items()
-    }
-
-
 EARLY = 100
 """SLOW before the last look takes this fraction of the error, which leaves nearly all of it to the last look."""
 
@@ -340,7 +329,14 @@ def judge(
         cell: make_pair(of_a[cell], of_b[cell], assumed_spread(noise_class(cell), in_memory=in_memory))
         for cell in common(of_a, of_b)
     }
-    errors = _errors(pairs)
+    # The ratio of each cell with its standard error; the neighbours of a cell are the others of its class.
+    classes: dict[str, dict[Cell, Pair]] = {}
+    for cell, pair in pairs.items():
+        classes.setdefault(noise_class(cell), {})[cell] = pair
+    errors = {
+        cell: error_of(pair, [other for each, other in classes[noise_class(cell)].items() if each is not cell])
+        for cell, pair in pairs.items()
+    }
     estimates = estimates_of(errors, tolerance, plan.looks, is_last=plan.is_last)
     return {
         cell: _judged(pair, errors[cell], estimates[cell], tolerance, plan, len(pairs)) for cell, pair in pairs.items()

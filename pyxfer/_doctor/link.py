@@ -141,7 +141,9 @@ def link(case: Case) -> Findings:
     seen, sure = f"{state_text(loaded.value)} under load", case.kernel_sureness
     if now is not None and now.generation < loaded.value.generation:
         seen += f"; {state_text(now)} while idle, which saves power and is normal"
-    if _copies_exceed_link(case):
+    # Whether verified copies were faster than the shown link can carry them.
+    raw_gbps = case.run.link.raw_peak_gbps.value
+    if raw_gbps is not None and _fastest_gbps(case) > raw_gbps * MAX_SHARE:
         why = "copies were faster than such a link can be, so the driver shows a wrong state"
         do = "measure again; in a virtual machine check the link from its host (lspci -vv, LnkSta)"
         yield check.suspicious(seen, why, "certain", do)
@@ -149,12 +151,6 @@ def link(case: Case) -> Findings:
         yield check.wrong(seen, _why_less(loaded.value, both.value), sure, _RESEAT)
     else:
         yield check.fine(seen, _WHY_STATE, sure)
-
-
-def _copies_exceed_link(case: Case) -> bool:
-    """Whether verified copies were faster than the shown link can carry them."""
-    raw_gbps = case.run.link.raw_peak_gbps.value
-    return raw_gbps is not None and _fastest_gbps(case) > raw_gbps * MAX_SHARE
 
 
 def _fastest_gbps(case: Case) -> float:

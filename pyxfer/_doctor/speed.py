@@ -168,22 +168,18 @@ def _ceiling(case: Case, side: Side) -> Finding:
     if case.run.device.confidential.value:
         reason = f"{_rate_text(found)}, lowered by encryption"
         return _of_ceiling(side, "not known for encrypted copies").unknown(reason, _COMPARE)
-    return _judged(case, side, found, found.rate.value)
+    if case.is_beyond_peak(found):
+        return _beyond_peak(case, "ceiling", f"ceiling {side}", found)
+    peak_gbps, status = case.usual_peak_gbps(side), case.status(side, found.rate.value.gbps)
+    if peak_gbps is None or status is None:
+        return _without_peak(case, side, found)
+    judged = _against_peak(case, side, found, found.rate.value, status, peak_gbps)
+    unsure = judged.status == "fine" and case.run.link.peak_gbps(side).value is None
+    return _without_peak(case, side, found) if unsure and _alike_share(case, found) is not None else judged
 
 
 def _of_ceiling(side: Side, expected: str) -> Check:
     return Check("ceiling", f"ceiling {side}", expected)
-
-
-def _judged(case: Case, side: Side, found: Measurement, rate: Rate) -> Finding:
-    if case.is_beyond_peak(found):
-        return _beyond_peak(case, "ceiling", f"ceiling {side}", found)
-    peak_gbps, status = case.usual_peak_gbps(side), case.status(side, rate.gbps)
-    if peak_gbps is None or status is None:
-        return _without_peak(case, side, found)
-    judged = _against_peak(case, side, found, rate, status, peak_gbps)
-    unsure = judged.status == "fine" and case.run.link.peak_gbps(side).value is None
-    return _without_peak(case, side, found) if unsure and _alike_share(case, found) is not None else judged
 
 
 def _beyond_peak(case: Case, code: str, subject: str, found: Measurement) -> Finding:
@@ -238,7 +234,12 @@ def _peak_text(case: Case, side: Side, peak_gbps: float) -> str:
 
 
 def _against_peak(case: Case, side: Side, found: Measurement, rate: Rate, status: Status, peak_gbps: float) -> Finding:
-    share, sure = rate.gbps / peak_gbps, _sure(case, side, rate, status)
+    # Certain if the whole interval of the median has the same status, also at any larger payload.
+    ends = [end for end in (rate.low_gbps, rate.high_gbps) if end is not None]
+    alike = all(case.status(side, end) == status for end in ends)
+    known = case.run.link.peak_gbps(side).value is not None or status == "wrong"
+    sure: Sureness = "certain" if ends and alike and known else "likely"
+    share = rate.gbps / peak_gbps
     if status == "wrong" and (case.run.device.mig.value or case.run.device.vgpu.value):
         status = "suspicious"  # a part of a GPU has only a part of the copy engines and the link
     seen = f"{_rate_text(found)}, {format_percent(share)} of {_peak_name(case, side)}"
@@ -249,14 +250,6 @@ def _against_peak(case: Case, side: Side, found: Measurement, rate: Rate, status
     why = "; ".join(cause.text for cause in causes) or _unexplained(case)
     do = causes[0].do if causes else _link_advice(case)
     return check.finding(status, seen, why, sure, do)
-
-
-def _sure(case: Case, side: Side, rate: Rate, status: Status) -> Sureness:
-    """Certain if the whole interval of the median has the same status, also at any larger payload."""
-    ends = [end for end in (rate.low_gbps, rate.high_gbps) if end is not None]
-    alike = all(case.status(side, end) == status for end in ends)
-    known = case.run.link.peak_gbps(side).value is not None or status == "wrong"
-    return "certain" if ends and alike and known else "likely"
 
 
 def _alike_share(case: Case, found: Measurement) -> float | None:

@@ -42,8 +42,9 @@ class SavedDocument(msgspec.Struct, frozen=True):
             DocumentError: the file cannot be read, or is not such a document; the text says why.
         """
         from pyxfer._document import codec
+        from pyxfer._document.files import read_whole
 
-        return codec.load_as(cls, path)
+        return codec.decode(cls, read_whole(path), repr(os.fspath(path)))
 
 
 STAGED = "staged"

@@ -140,7 +140,8 @@ def expected_of(table: Table, reports: Sequence[HostReport]) -> list[Expected | 
 
 def expected_again(cells: Sequence[CohortCell], table: Table) -> list[Expected | None]:
     """What the cells of a saved fleet were held against. Known hosts come with the package; peaks are in the fleet."""
-    known = _known_alike(table.alike)
+    names = {each.partition(" x ")[2].removesuffix(MIG) for each in table.alike["GPUs"].split(", ")}
+    known = _known_of(names, table.alike["link"])
     for cell, column in zip(cells, table.columns, strict=True):
         if cell.judged_by == "known host" and _known(known, column) is None:
             raise DocumentError(
@@ -193,11 +194,6 @@ def judge_few(table: Table, expected: Sequence[Expected | None]) -> Judged:
 
 def _known_host(report: HostReport) -> Reference | None:
     return _known_of({device.name for device in report.devices}, report.facts.get(LINK_CAPABILITY))
-
-
-def _known_alike(alike: Mapping[str, str]) -> Reference | None:
-    names = {each.partition(" x ")[2].removesuffix(MIG) for each in alike["GPUs"].split(", ")}
-    return _known_of(names, alike["link"])
 
 
 def _known_of(names: Set[str], link: str | None) -> Reference | None:

@@ -21,7 +21,7 @@ from pyxfer._doctor.session import examine_device
 from pyxfer._document.examinations import Finding
 from pyxfer._document.fleets import HostReport
 from pyxfer._document.links import Links
-from pyxfer._document.machines import Device, Fact, LinkState, Remark
+from pyxfer._document.machines import Device, Fact, LinkState
 from pyxfer._document.runs import Ending, Run
 from pyxfer._fleet.cells import cells_of_links, cells_of_run
 from pyxfer._links.plan import DEFAULT_PRECISION, make_request
@@ -196,6 +196,10 @@ class Job:
         environment = runs[0].environment if runs else None
         if environment is not None and self._name is not None:  # in a container the host has another name
             environment = msgspec.structs.replace(environment, host=self._name)
+        # Each remark once, because most of them are of the host and not of a GPU.
+        of_links = () if links is None else links.remarks
+        # With one GPU, the remark that nothing was measured together is expected.
+        others = (remark for remark in of_links if remark.code != "one-device")
         return HostReport(
             kind="host",
             ended="failed" if failures else self._ended,
@@ -209,7 +213,7 @@ class Job:
             cells=(*chain.from_iterable(map(cells_of_run, runs)), *(cells_of_links(links) if links else ())),
             facts=read_facts([*runs, *self._other_runs()]),
             findings=tuple(_merged(self._findings, len(self._devices))),
-            remarks=_remarks(runs, links),
+            remarks=tuple(dict.fromkeys((*chain.from_iterable(run.remarks for run in runs), *others))),
             failure="; ".join(failures) or None,
         )
 
@@ -234,14 +238,6 @@ def _merged(found: Sequence[tuple[int, Finding]], devices: int) -> Iterator[Find
     for finding, numbers in alike.items():
         of_some = "" if len(numbers) == devices else f" of GPU {', '.join(map(str, numbers))}"
         yield msgspec.structs.replace(finding, subject=finding.subject + of_some)
-
-
-def _remarks(runs: Sequence[Run], links: Links | None) -> tuple[Remark, ...]:
-    """Each remark once, because most of them are of the host and not of a GPU."""
-    of_links = () if links is None else links.remarks
-    # With one GPU, the remark that nothing was measured together is expected.
-    others = (remark for remark in of_links if remark.code != "one-device")
-    return tuple(dict.fromkeys((*chain.from_iterable(run.remarks for run in runs), *others)))
 
 
 # --- facts that may explain why a host is slower than others ----------------------------------------------------------

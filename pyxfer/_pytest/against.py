@@ -73,7 +73,11 @@ class Against:
             found.notes += [
                 f"{row.cell.case}: {row.why}" for row in comparison.cells if _may_be_beyond(row, self._limit)
             ]
-            found.failures += _failures(comparison, self._limit)
+            # The tests whose whole interval is beyond the limit.
+            asked = f"--xfer-compare-fail allows {format_percent(self._limit)}"
+            slower = certainly_slower(comparison, self._limit)
+            least = ((row.cell.case, format_change(math.log(row.low.value or 1.0))) for row in slower)
+            found.failures += [f"{case}: at least {change}; {asked}" for case, change in least]
 
 
 def _tests(runs: Sequence[Run]) -> set[str]:
@@ -95,14 +99,6 @@ def _word(row: CellComparison, known: set[str]) -> str:
 def _may_be_beyond(row: CellComparison, share: float) -> bool:
     """Whether its estimate is beyond the share, but not its whole interval."""
     return row.verdict == "AMBIGUOUS" and row.ratio.value is not None and 1 - 1 / row.ratio.value > share
-
-
-def _failures(comparison: Comparison, limit: float) -> list[str]:
-    """The tests whose whole interval is beyond the limit."""
-    asked = f"--xfer-compare-fail allows {format_percent(limit)}"
-    slower = certainly_slower(comparison, limit)
-    least = ((row.cell.case, format_change(math.log(row.low.value or 1.0))) for row in slower)
-    return [f"{case}: at least {change}; {asked}" for case, change in least]
 
 
 def _notes(comparison: Comparison) -> list[str]:

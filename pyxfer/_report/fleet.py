@@ -40,7 +40,15 @@ def print_fleet(fleet: Fleet, page: Page) -> None:
     page.section("What the slow hosts share", [("  -", text) for text in contrast_texts(fleet)])
     page.section("Two groups", [("  -", text) for text in group_texts(fleet)])
     for number, cohort in enumerate(fleet.cohorts[:_MAX_COHORTS]):
-        _print_cohort(fleet, number, cohort, page)
+        members = sum(host.cohort == number for host in fleet.hosts)
+        page.heading(f"{counted(members, 'host')} with {fleet_words.cohort_text(cohort.alike)}")
+        page.line(f"Judged: {clean(cohort.reason, _LONGEST_REASON)}.")
+        rows = family_rows(cohort)
+        page.table(zip(FAMILY_HEADINGS, zip(*rows[:_MAX_FAMILIES], strict=True), strict=False), ("cell",))
+        if len(rows) > _MAX_FAMILIES:
+            page.line(f"and {len(rows) - _MAX_FAMILIES} more; --export-json has all")
+        for remark in cohort.remarks[:_MAX_FAMILIES]:
+            page.line(remark_text(remark))
     if len(fleet.cohorts) > _MAX_COHORTS:
         page.line(f"and {len(fleet.cohorts) - _MAX_COHORTS} more cohorts; --export-json has all")
     page.section("Notes on hosts", [(f"  {state}" if state else "", text) for state, text in missing_lines(fleet)])
@@ -123,18 +131,6 @@ def group_texts(fleet: Fleet) -> list[str]:
             name = clean(first.cell.text if len(cells) == 1 else family)
             texts.append(f"{name}: {fleet_words.groups_text(first)}{more}; slower: {slower}")
     return texts
-
-
-def _print_cohort(fleet: Fleet, number: int, cohort: Cohort, page: Page) -> None:
-    members = sum(host.cohort == number for host in fleet.hosts)
-    page.heading(f"{counted(members, 'host')} with {fleet_words.cohort_text(cohort.alike)}")
-    page.line(f"Judged: {clean(cohort.reason, _LONGEST_REASON)}.")
-    rows = family_rows(cohort)
-    page.table(zip(FAMILY_HEADINGS, zip(*rows[:_MAX_FAMILIES], strict=True), strict=False), ("cell",))
-    if len(rows) > _MAX_FAMILIES:
-        page.line(f"and {len(rows) - _MAX_FAMILIES} more; --export-json has all")
-    for remark in cohort.remarks[:_MAX_FAMILIES]:
-        page.line(remark_text(remark))
 
 
 FAMILY_HEADINGS = ("cell", "judged by", "usual", "spread", "detection limit")

@@ -122,7 +122,11 @@ def print_framework_routes(groups: Sequence[FrameworkStatus], page: Page) -> Non
     rows = [_cells(route) for group in groups for route in group.routes]
     widths = [max(map(cell_len, cells)) for cells in zip(*rows, strict=True)]
     for group in groups:
-        page.heading(_framework_heading(group))
+        title, reason = clean(group.title), clean(group.reason)
+        name = f"{title} {clean(group.version or '')}".rstrip()
+        for prefix in (f"{name} ", f"{title} ", "is "):
+            reason = reason.removeprefix(prefix)
+        page.heading(f"{name}: {reason or 'available'}")
         for route in group.routes:
             padded = [set_cell_size(cell, width) for cell, width in zip(_cells(route), widths, strict=True)]
             page.line("  ".join(padded).rstrip())
@@ -140,14 +144,6 @@ def mode_states(routes: Sequence[RouteStatus]) -> dict[str, str]:
         if route.available or route.mode not in states:
             states[route.mode] = _state(route)
     return states
-
-
-def _framework_heading(group: FrameworkStatus) -> str:
-    title, reason = clean(group.title), clean(group.reason)
-    name = f"{title} {clean(group.version or '')}".rstrip()
-    for prefix in (f"{name} ", f"{title} ", "is "):
-        reason = reason.removeprefix(prefix)
-    return f"{name}: {reason or 'available'}"
 
 
 def _cells(route: RouteStatus) -> tuple[str, ...]:

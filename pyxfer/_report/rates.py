@@ -166,15 +166,6 @@ def shown_gbps(m: runs.Measurement) -> float | None:
     return m.caller_gbps if is_by_caller(m) else m.gbps
 
 
-def _clock_columns(rows: Sequence[runs.Measurement]) -> list[PageColumn]:
-    both = [m if m.has_both_clocks else None for m in rows]
-    values = {
-        "caller": [None if m is None or is_by_caller(m) else m.caller_gbps for m in both],
-        "device": [m.gbps if m is not None and is_by_caller(m) else None for m in both],
-    }
-    return [PageColumn((clock,), rate_cells(rates)) for clock, rates in values.items()]
-
-
 def half_width(m: runs.Measurement) -> float | None:
     shown = m.wall if is_by_caller(m) else m.summary
     return shown.relative_half_width if shown else None
@@ -196,12 +187,17 @@ def rate_table(run: runs.Run, marks: Sequence[str], width: int) -> Table:
     rows = run.measurements
     halves = [half_width(m) for m in rows]
     cells = zip(halves, percent_cells(halves), strict=True)
+    both = [m if m.has_both_clocks else None for m in rows]
+    values = {
+        "caller": [None if m is None or is_by_caller(m) else m.caller_gbps for m in both],
+        "device": [m.gbps if m is not None and is_by_caller(m) else None for m in both],
+    }
     columns = [
         PageColumn(("route",), tuple(route_text(m, 60) for m in rows), left=True),
         PageColumn(("way",), tuple(way(m) for m in rows), left=True),
         PageColumn(("size",), tuple(units.format_size(m.nbytes) for m in rows)),
         PageColumn(("GB/s",), rate_cells([shown_gbps(m) for m in rows], "-"), tuple(marks)),
-        *_clock_columns(rows),
+        *[PageColumn((clock,), rate_cells(rates)) for clock, rates in values.items()],
         PageColumn(("+-",), tuple("> 100 %" if (half or 0.0) > 1 else cell for half, cell in cells)),
         PageColumn(("of peak",), percent_cells([m.of_peak for m in rows])),
         PageColumn(("of ceiling",), percent_cells([m.of_ceiling for m in rows])),

@@ -154,7 +154,18 @@ CAPTIONS = {
 def charts_of_run(run: runs.Run) -> Charts:
     timed = [m for m in run.measurements if m.gbps is not None and m.verified.value is not False]
     if run.kind == "explain":
-        return _charts_of_explained(run, timed)
+        explained = find_explained(run)
+        if explained is None:
+            return {}
+        lines = [] if explained.is_wrong else waterfall_lines(explained)
+        rows = [m for m in (explained.row, *explained.others) if m in timed]
+        title = titled(run.runtime, explained_text(explained))
+        return {
+            "waterfall": (lambda width: plots.waterfall_plot(lines, part_colours(explained), title, width))
+            if lines
+            else None,
+            "routes": (lambda width: _alternatives_chart(explained, rows, title, width)) if rows else None,
+        }
     if run.kind == "files":
         return charts_of_files(run)
     if run.kind == "frameworks":
@@ -238,21 +249,6 @@ def _routes_plot(run: runs.Run, group: Group, width: int) -> plots.Spec:
 
 
 # --- explained routes ------------------------------------------------------------------------------------------------
-
-
-def _charts_of_explained(run: runs.Run, timed: Sequence[runs.Measurement]) -> Charts:
-    explained = find_explained(run)
-    if explained is None:
-        return {}
-    lines = [] if explained.is_wrong else waterfall_lines(explained)
-    rows = [m for m in (explained.row, *explained.others) if m in timed]
-    title = titled(run.runtime, explained_text(explained))
-    return {
-        "waterfall": (lambda width: plots.waterfall_plot(lines, part_colours(explained), title, width))
-        if lines
-        else None,
-        "routes": (lambda width: _alternatives_chart(explained, rows, title, width)) if rows else None,
-    }
 
 
 def _alternatives_chart(explained: Explained, rows: Sequence[runs.Measurement], title: str, width: int) -> plots.Spec:

@@ -179,10 +179,6 @@ def call_lines(watched: watches.Watched, most: int = MAX_CALLS) -> Lines:
     return [*lines, ("", f"and {len(rows) - most} more; --export-json has all")] if len(rows) > most else lines
 
 
-def program_lines(watched: watches.Watched) -> Lines:
-    return [(format_percent(use.share), clean(use.line)) for use in watched.lines]
-
-
 def memory_lines(watched: watches.Watched) -> Lines:
     activity, before, after = watched.activity.value, watched.used_before_bytes.value, watched.used_after_bytes.value
     lines = []
