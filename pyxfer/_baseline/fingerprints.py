@@ -58,12 +58,6 @@ def fingerprint_of_links(environment: Environment, devices: Sequence[tuple[Devic
     )
 
 
-def listed(words: Sequence[str], most: int) -> str:
-    """The first of the words, and how many more there are."""
-    rest = len(words) - most
-    return ", ".join(words[:most]) + (f" and {rest} more" if rest > 0 else "")
-
-
 def devices_text(names: Sequence[str]) -> str:
     counts = {name: names.count(name) for name in names}
     return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts.items())

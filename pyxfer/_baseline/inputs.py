@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pyxfer._baseline.compare import compare_samples
-from pyxfer._baseline.fingerprints import listed
 from pyxfer._baseline.judge import DEFAULT_TOLERANCE
 from pyxfer._baseline.samples import Sample
 from pyxfer._document import codec
@@ -18,7 +17,7 @@ from pyxfer._document.files import read_whole
 from pyxfer._document.links import Links
 from pyxfer._document.runs import Run
 from pyxfer.errors import StoreError, UsageError
-from pyxfer.units import share_of
+from pyxfer.units import first_of, share_of
 
 if TYPE_CHECKING:
     from pyxfer._baseline.store import Store
@@ -95,10 +94,10 @@ def choose(store: Store, wanted: str, host: str | None = None) -> KeptBaseline:
     if host is None and len(found) > 1:
         found = [row for row in found if row.fingerprint.host == platform.node()] or found
     if not found:
-        names = listed(sorted({repr(row.name) for row in kept}), _MAX_NAMED)
+        names = first_of(sorted({repr(row.name) for row in kept}), _MAX_NAMED)
         there = f"name one of {names}" if names else "make one with pyxfer baseline save"
         raise StoreError(f"The store {store.shown} has no baseline {wanted!r:.80}{of_host}: {there}.")
     if len(found) > 1:
-        ids = listed([f"{row.id} ({row.fingerprint.machine})" for row in found], _MAX_NAMED)
+        ids = first_of([f"{row.id} ({row.fingerprint.machine})" for row in found], _MAX_NAMED)
         raise StoreError(f"{len(found)} machines have a baseline {wanted!r:.80}{of_host}: name one by its id, {ids}.")
     return found[0]

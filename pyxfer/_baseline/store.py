@@ -15,7 +15,6 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from pyxfer._baseline import store_rows, store_tables
 from pyxfer._baseline.changes import MAX_CORRELATION, MIN_HISTORY, Changes, find_changes
-from pyxfer._baseline.fingerprints import listed
 from pyxfer._baseline.store_database import Database, check_location, find_location, open_database
 from pyxfer._baseline.store_rows import KeptReport, StoredReport
 from pyxfer._baseline.store_tables import (
@@ -35,6 +34,7 @@ from pyxfer._document.fleets import Fleet, HostPoint, HostReport, KeptFleet
 from pyxfer._document.machines import Fact, Remark
 from pyxfer._document.printing import ShortRepr
 from pyxfer.errors import StoreError, UsageError
+from pyxfer.units import first_of
 
 AnyRow = Any  # a row of a query's result
 
@@ -444,7 +444,7 @@ def _same_names(groups: Sequence[documents.HistoryGroup]) -> list[Remark]:
     for group in groups:
         gpus.setdefault(group.host, set()).add(group.gpu.value)
     several = [repr(host) for host, found in gpus.items() if len(found) > 1]
-    text = f"the host name {listed(several, _MAX_NAMED)} has more than one GPU; each is a separate group"
+    text = f"the host name {first_of(several, _MAX_NAMED)} has more than one GPU; each is a separate group"
     return [Remark("same-name", text)] if several else []
 
 

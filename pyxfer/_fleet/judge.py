@@ -33,7 +33,7 @@ from pyxfer._fleet.cohorts import (
 from pyxfer._fleet.collect import Arrival, has_figures
 from pyxfer._fleet.contrast import contrasts, facts_of
 from pyxfer._fleet.losses import Floats, Judged, answers_of, controls_of, judge_figures, looks_again
-from pyxfer.units import parse_moment
+from pyxfer.units import first_of, parse_moment
 
 _MAX_LOG = 50.0
 """A latency cannot rise further between the least and the most that documents may have."""
@@ -415,20 +415,24 @@ def _remarks(rows: Sequence[Arrival], hosts: Sequence[fleets.FleetHost], tables:
     if shared:
         yield Remark(
             "one-machine",
-            f"several hosts call themselves by one name: {_few(shared)}",
+            f"several hosts call themselves by one name: {first_of(shared, _MAX_NAMED)}",
             "if they are one machine under several names, its jobs slowed each other down; name it once",
         )
     contended = [row.host for row in rows if row.report and any(r.code == "contended" for r in row.report.remarks)]
     if contended:
         yield Remark(
             "contended",
-            f"another pyxfer measured at the same time on {_few(contended)}",
+            f"another pyxfer measured at the same time on {first_of(contended, _MAX_NAMED)}",
             "wait until an earlier run has ended, and measure again",
         )
     now = time.time()
     ahead = [row.host for row in rows if _began_at(row.report) > now + _AHEAD_S]
     if ahead:
-        yield Remark("future", f"the clock was ahead on {_few(ahead)}: documents are of the future", "set these clocks")
+        yield Remark(
+            "future",
+            f"the clock was ahead on {first_of(ahead, _MAX_NAMED)}: documents are of the future",
+            "set these clocks",
+        )
     doubled = sorted({row.host for row in rows if row.state == "duplicate"})
     if doubled:
         have = "1 host has" if len(doubled) == 1 else f"{len(doubled)} hosts have"
@@ -439,14 +443,10 @@ def _remarks(rows: Sequence[Arrival], hosts: Sequence[fleets.FleetHost], tables:
         )
 
 
-def _few(hosts: Sequence[str], mark: str = ", ") -> str:
-    more = len(hosts) - _MAX_NAMED
-    return mark.join([*hosts[:_MAX_NAMED], *([f"and {more} more"] if more > 0 else [])])
-
-
 def _second_remarks(unanswered: Sequence[Arrival], too_early: int, misnamed: int) -> Iterator[Remark]:
     if unanswered:
-        which = _few([f"{row.host}: {row.state}, {row.reason or 'no reason given'}" for row in unanswered], "; ")
+        rows = [f"{row.host}: {row.state}, {row.reason or 'no reason given'}" for row in unanswered]
+        which = first_of(rows, _MAX_NAMED, "; ")
         yield Remark("unanswered", f"no second measurement of {which}", "measure these hosts again")
     if too_early:
         text = f"{_ignored(too_early)}: the judged ones are as new or newer"

@@ -19,12 +19,11 @@ from pyxfer._report.text import (
     clean,
     counted,
     escaped,
-    first_of,
     format_latency,
     remark_text,
     sentence,
 )
-from pyxfer.units import format_gbps, format_percent
+from pyxfer.units import first_of, format_gbps, format_percent
 
 _MOST_CHANGE = 10.0
 

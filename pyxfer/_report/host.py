@@ -10,6 +10,7 @@ from pyxfer import units
 from pyxfer._document import machines
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
 from pyxfer._document.tunings import RingState
+from pyxfer._machine.link import describe
 from pyxfer._report.layout import Page
 from pyxfer._report.rates import peak_lines
 from pyxfer._report.text import (
@@ -18,13 +19,12 @@ from pyxfer._report.text import (
     device_text,
     environment_lines,
     fact_text,
-    link_state_text,
     link_text,
     memory_text,
     remark_lines,
-    yes_no,
 )
 from pyxfer._report.tune import ring_lines
+from pyxfer.units import yes_no
 
 
 def print_machine(
@@ -86,7 +86,7 @@ def _link_lines(link: machines.Link, device: machines.Device) -> Lines:
 
 
 def _state_of(fact: machines.Fact[machines.LinkState]) -> str:
-    return fact_text(fact, link_state_text)
+    return fact_text(fact, describe)
 
 
 def _placement_lines(placement: machines.Placement, device: machines.Device) -> Lines:

@@ -12,6 +12,7 @@ from pyxfer import units
 from pyxfer._doctor.case import SIDES
 from pyxfer._document import machines, runs
 from pyxfer._document.sessions import TestMachine
+from pyxfer._machine.link import describe
 from pyxfer._report.grid import Cell, Column, Grid, fields, number
 from pyxfer._report.layout import Column as PageColumn
 from pyxfer._report.layout import fitting_table, percent_cells, rate_cells
@@ -20,7 +21,6 @@ from pyxfer._report.text import (
     Lines,
     clean,
     fact_text,
-    link_state_text,
     machine_lines,
     rate_interval,
     remark_text,
@@ -119,7 +119,7 @@ def _peak_state(link: machines.Link) -> str:
         state, when = link.system_most, "at most, not seen under load"
     hop = link.narrowest_hop.value
     limit = f", limited by the link of {clean(hop.pci)} above it" if hop is not None and hop != link.hops[0] else ""
-    return f"{fact_text(state, link_state_text)} {when}{limit}"
+    return f"{fact_text(state, describe)} {when}{limit}"
 
 
 def verified_text(run: runs.Run) -> str:

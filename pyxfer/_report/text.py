@@ -11,6 +11,7 @@ from pyxfer._document import machines, runs
 from pyxfer._document.machines import HOST_MEMORY
 from pyxfer._document.tunings import RingSetup
 from pyxfer._document.watches import Watched
+from pyxfer._machine.link import describe
 
 T = TypeVar("T")
 
@@ -67,12 +68,6 @@ def counted(count: int, one: str) -> str:
     return f"{count} {one}" if count == 1 else f"{count} {one}s"
 
 
-def first_of(texts: Sequence[str], most: int, joint: str = ", ") -> str:
-    """`a, b and 3 more`."""
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return f"{joint.join(texts[:most])}{more}"
-
-
 def fact_text(fact: machines.Fact[T], say: Callable[[T], str] = str) -> str:
     if fact.value is None:
         return f"unknown: {clean(fact.reason or 'no reason given')}"
@@ -109,15 +104,6 @@ def memory_text(nbytes: float) -> str:
     return f"{nbytes / 1024**3:.1f} GiB"
 
 
-def yes_no(value: bool) -> str:
-    return "yes" if value else "no"
-
-
-def link_state_text(state: machines.LinkState) -> str:
-    """`PCIe 5.0 x16`."""
-    return f"PCIe {state.generation}.0 x{state.width}"
-
-
 def link_text(link: machines.Link) -> str:
     """`PCIe 5.0 x16, 256 B payload`: the state under load if it is known, else the state now."""
     if link.kind != "pcie":
@@ -125,7 +111,7 @@ def link_text(link: machines.Link) -> str:
     state = link.under_load if link.under_load.value is not None else link.now
     if state.value is None:
         return fact_text(link.now)
-    words = [link_state_text(state.value)]
+    words = [describe(state.value)]
     if link.max_payload_bytes.value is not None:
         words.append(f"{link.max_payload_bytes.value} B payload")
     if state is link.now:
@@ -181,7 +167,7 @@ def environment_lines(environment: machines.Environment) -> Lines:
         ("throttled by", environment.throttle_reasons, _list_text),
         ("performance state", environment.performance_state, str),
         ("GPU temperature", environment.temperature_c, lambda c: f"{c} C"),
-        ("persistence", environment.persistence, yes_no),
+        ("persistence", environment.persistence, units.yes_no),
         ("other GPU processes", environment.other_gpu_processes, _list_text),
     ]
     return [

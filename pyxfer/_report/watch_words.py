@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from rich.cells import cell_len, set_cell_size
 
 from pyxfer._document import watches
-from pyxfer._report.text import Lines, clean, fact_text, first_of, machine_lines, memory_text, reason_text, remark_text
-from pyxfer.units import format_percent, format_seconds, format_size
+from pyxfer._report.text import Lines, clean, fact_text, machine_lines, memory_text, reason_text, remark_text
+from pyxfer.units import first_of, format_percent, format_seconds, format_size
 
 MAX_CALLS = 8
 _LONGEST_NAME = 60
