@@ -31,7 +31,7 @@ class TorchTransfer(base.ArrayTransfer):
         import torch
 
         self.torch: Any = torch
-        self.device = torch.device("cuda", context.device)
+        self.device = device_of(torch, context.device)
 
     @property
     def stream(self) -> StreamLike | None:
@@ -183,6 +183,10 @@ class Images(base.ImageBatch, TorchTransfer):
         # Reading back waits for all work before it. `to` does nothing if the upload has cast the batch.
         self.row = self.sending.upload().to(self.torch.float32)[0, 0]
         self.result = self.row.cpu().numpy()
+
+
+def device_of(torch: Any, index: int) -> Any:
+    return torch.device("cuda", index)
 
 
 def pinned_slots(torch: Any, nbytes: int) -> base.Slots:
