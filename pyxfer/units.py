@@ -266,6 +266,11 @@ def format_change(log_ratio: float) -> str:
     return f"{format_percent(abs(share))} {'slower' if share < 0 else 'faster'}"
 
 
+def joined(words: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
 def first_of(texts: Sequence[str], most: int, joint: str = ", ") -> str:
     """`a, b and 3 more`."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyxfer._document.baselines import AnyRun
 from pyxfer._document.cells import Cell, cell_of, cell_of_flow, cell_of_latency, cell_of_small, cell_of_total
-from pyxfer._document.links import LOAD_BYTES, Latency, Links, SmallCopies, Traffic
+from pyxfer._document.links import LOAD_BYTES, Latency, Links, Traffic
 from pyxfer._document.machines import Fact
 from pyxfer._document.runs import Measurement, Rate
 
@@ -51,7 +51,8 @@ def figures_of(run: AnyRun) -> Iterator[Figure]:
         # Launches of few loads without a load on the link show the p99, and their median is that of the others.
         if latency.hops >= latency.places or latency.load:
             yield _of_latency(latency)
-    yield from map(_of_small, run.small)
+    for small in run.small:
+        yield _of_rate(cell_of_small(small), small.rate, wrong=small.verified.value is False)
 
 
 def _of_measurement(row: Measurement) -> Figure:
@@ -90,7 +91,3 @@ def _of_latency(row: Latency) -> Figure:
         return Figure(cell, LOAD_BYTES, None, None, row.p50.reason or "it has no latency")
     rate = Rate(LOAD_BYTES / found.ns, *(LOAD_BYTES / ns if ns else None for ns in (found.high_ns, found.low_ns)))
     return Figure(cell, LOAD_BYTES, found.ns * 1e-9, rate, "")
-
-
-def _of_small(row: SmallCopies) -> Figure:
-    return _of_rate(cell_of_small(row), row.rate, wrong=row.verified.value is False)

@@ -134,7 +134,10 @@ def estimate(pair: Pair, neighbours: Sequence[Pair], tests: int = 1) -> Estimate
 
 
 def error_of(pair: Pair, neighbours: Sequence[Pair]) -> Error:
-    borrowed = _borrowed(neighbours)
+    # The median of the neighbours' variances, so that one noisy cell does not widen the others' intervals. That of an
+    # estimated variance is that much below the true one (Wilson and Hilferty).
+    known = [other.variance / (1 - 2 / (9 * other.df)) ** 3 for other in neighbours if other.df > 0]
+    borrowed = median(known) if known else None
     assumed = pair.df == 0 and borrowed is None
     if assumed:
         variance, df = pair.assumed**2, math.inf
@@ -187,13 +190,6 @@ def _combined(pair: Pair, borrowed: float | None) -> tuple[float, float]:
     whole = pair.df + BORROWED_DF
     combined = (pair.squares + BORROWED_DF * borrowed) / whole
     return max(pair.variance, combined) if pair.df else combined, whole
-
-
-def _borrowed(neighbours: Sequence[Pair]) -> float | None:
-    """The median of the neighbours' variances, so that one noisy cell does not widen the others' intervals."""
-    # The median of an estimated variance is that much below the true one (Wilson and Hilferty).
-    known = [pair.variance / (1 - 2 / (9 * pair.df)) ** 3 for pair in neighbours if pair.df > 0]
-    return median(known) if known else None
 
 
 DEFAULT_TOLERANCE = 0.03

@@ -383,6 +383,9 @@ def _group(cell: Cell, rows: list[AnyRow]) -> documents.HistoryGroup:
         for change in (row.gbps / median_gbps if median_gbps else 1.0,)
     )
     found = find_changes([row.gbps for row in rows])
+    if found.correlation > MAX_CORRELATION:  # by chance in more than 1 in 20 of such histories
+        text = f"neighbouring runs are alike (correlation {found.correlation:.2f}): a small change may be a coincidence"
+        remarks = (*remarks, Remark("correlated", text))
     return documents.HistoryGroup(
         host=newest.host,
         runtime="host" if newest.runtime == "host" else "cuda",
@@ -394,7 +397,7 @@ def _group(cell: Cell, rows: list[AnyRow]) -> documents.HistoryGroup:
         median_gbps=median_gbps,
         points=points,
         limit=_limit(found, len(points)),
-        remarks=(*remarks, *_correlated(found)),
+        remarks=tuple(remarks),
         changes=_changes(points, found.places),
         drift=found.drift,
     )
@@ -415,14 +418,6 @@ def _limit(found: Changes, runs: int) -> Fact[documents.HistoryLimit]:
     if runs < MIN_HISTORY:
         return Fact(reason=f"{MIN_HISTORY} runs are needed")
     return Fact(reason="the runs are too few, too irregular or have several modes")
-
-
-def _correlated(found: Changes) -> tuple[Remark, ...]:
-    """More than 1 in 20 of such histories have a change by chance."""
-    if found.correlation <= MAX_CORRELATION:
-        return ()
-    text = f"neighbouring runs are alike (correlation {found.correlation:.2f}): a small change may be a coincidence"
-    return (Remark("correlated", text),)
 
 
 def _put_in_order(rows: list[AnyRow]) -> tuple[Remark, ...]:

@@ -160,7 +160,10 @@ def ceilings(case: Case) -> Findings:
 def _ceiling(case: Case, side: Side) -> Finding:
     found = best(case.run, side)
     if found is None or found.rate.value is None:
-        return _of_ceiling(side, "copies of page-locked memory").unknown(_why_none(case, side))
+        rows = [row for row in case.run.measurements if is_raw(row) and row.side == row.direction == side]
+        reasons = [row.rate.reason for row in rows if row.rate.reason is not None and row.memory != "pageable"]
+        why = case.run.failure or f"the run has no {side} copy of page-locked memory"
+        return _of_ceiling(side, "copies of page-locked memory").unknown(reasons[0] if reasons else why)
     if found.nbytes < MIN_BYTES:
         least, largest = format_size(MIN_BYTES), format_size(found.nbytes)
         reason = f"{largest} is the largest measured size, and below {least} the fixed cost of a copy hides the link"
@@ -212,12 +215,6 @@ def _rate_text(row: Measurement) -> str:
     return f"{format_gbps(gbps_of(row))} at {format_size(row.nbytes)}"
 
 
-def _peak_name(case: Case, side: Side) -> str:
-    if case.run.link.peak_gbps(side).value is not None:
-        return "the protocol peak"
-    return f"the protocol peak at {max(case.least_payload_bytes, USUAL_PAYLOAD_BYTES)} B payload"
-
-
 def _peak_text(case: Case, side: Side, peak_gbps: float) -> str:
     """The peak, what it follows from, and for writes to the host the other length of their headers."""
     link = case.run.link
@@ -242,7 +239,9 @@ def _against_peak(case: Case, side: Side, found: Measurement, rate: Rate, status
     share = rate.gbps / peak_gbps
     if status == "wrong" and (case.run.device.mig.value or case.run.device.vgpu.value):
         status = "suspicious"  # a part of a GPU has only a part of the copy engines and the link
-    seen = f"{_rate_text(found)}, {format_percent(share)} of {_peak_name(case, side)}"
+    seen = f"{_rate_text(found)}, {format_percent(share)} of the protocol peak"
+    if case.run.link.peak_gbps(side).value is None:
+        seen += f" at {max(case.least_payload_bytes, USUAL_PAYLOAD_BYTES)} B payload"
     check = _of_ceiling(side, f"at least {case.shares.fine * 100:.0f} % of {_peak_text(case, side, peak_gbps)}")
     if status == "fine":
         return check.fine(seen, _WHY_PEAK, sure)
@@ -271,12 +270,6 @@ def _without_peak(case: Case, side: Side, found: Measurement) -> Finding:
     return check.suspicious(seen, why, "likely", _MEASURE_AGAIN)
 
 
-def _why_none(case: Case, side: Side) -> str:
-    rows = [row for row in case.run.measurements if is_raw(row) and row.side == row.direction == side]
-    reasons = [row.rate.reason for row in rows if row.rate.reason is not None and row.memory != "pageable"]
-    return reasons[0] if reasons else case.run.failure or f"the run has no {side} copy of page-locked memory"
-
-
 def known_host(case: Case) -> Findings:
     """Copies compared with a known host of the same kind, if the comparison with the peak finds no fault."""
     nearest = case.nearest
@@ -287,18 +280,15 @@ def known_host(case: Case) -> Findings:
         share = None if found is None else _share_of_known(nearest, found)
         if found is None or share is None or case.is_beyond_peak(found):
             continue
-        if _reaches_peak(case, side, found) and (share >= ALIKE_SHARE or not _explained(case)):
+        is_judged = case.run.link.peak_gbps(side).value is not None and found.nbytes >= MIN_BYTES
+        reaches_peak = is_judged and case.status(side, gbps_of(found)) == "fine"
+        if reaches_peak and (share >= ALIKE_SHARE or not _explained(case)):
             yield _against_known(nearest.reference, case, side, found, share)
 
 
 def _explained(case: Case) -> bool:
     """Whether another finding is the cause of slow copies already, so that they are not one more."""
     return any((*_remote_memory(case), *_other_users(case), *_replays(case), *_throttling(case)))
-
-
-def _reaches_peak(case: Case, side: Side, found: Measurement) -> bool:
-    known = case.run.link.peak_gbps(side).value is not None
-    return known and found.nbytes >= MIN_BYTES and case.status(side, gbps_of(found)) == "fine"
 
 
 def _share_of_known(nearest: Nearest, found: Measurement) -> float | None:

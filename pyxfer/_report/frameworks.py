@@ -171,8 +171,7 @@ def answer(run: runs.Run) -> str:
 
 
 def _titles(groups: Sequence[route_tables.Group]) -> str:
-    *names, last = dict.fromkeys(route_tables.title(group.framework) for group in groups) or [""]
-    return f"{', '.join(names)} and {last}" if names else last
+    return units.joined(list(dict.fromkeys(route_tables.title(group.framework) for group in groups)))
 
 
 def _share(group: route_tables.Group, row: route_tables.Row | None) -> float | None:
