@@ -80,7 +80,6 @@ def ceiling(
         UsageError: an argument is invalid; nothing was measured.
         CudaUnavailableError: a GPU is required and none is usable.
         CudaError: the device failed before anything was measured.
-
     """
     limits = plans.limits_of(precision, budget, seed, trace=trace, complete=complete)
     request = plans.make_request(device, direction, memory, mode, size, limits, fresh=fresh)

@@ -253,7 +253,6 @@ def frameworks(
     Raises:
         UsageError: an argument is invalid; nothing was measured.
         CudaUnavailableError: a GPU is required and none is usable.
-
     """
     choice = checked_choice(device, require_gpu=require_gpu)
     limits = limits_of(precision, budget, seed, trace=trace, complete=complete)

@@ -40,7 +40,6 @@ class Column:
         heading: Its name for readers; empty if only CSV and data frames have it.
         say: Writes a value for readers.
         saved: False if only readers have it.
-
     """
 
     name: str
@@ -63,7 +62,6 @@ class Grid:
         notes: Lines below it, such as the meaning of letters in its cells.
         few: The rows for a place with little room and a line about the others, if not the first rows.
         largest: The column of which a notebook shows the rows with the largest numbers first; empty for the order here.
-
     """
 
     name: str
