@@ -12,10 +12,10 @@ from pyxfer._baseline.fingerprints import link_state
 from pyxfer._baseline.link_causes import at_gpus, between, patterns
 from pyxfer._document.baselines import AnyRun, Cause, CellComparison, Difference
 from pyxfer._document.links import Links
-from pyxfer._document.machines import Fact, LinkState, Placement
+from pyxfer._document.machines import Fact, LinkState, Placement, describe
 from pyxfer._document.runs import Run
 from pyxfer._machine.environment import is_untranslated
-from pyxfer._machine.link import RESEAT, describe
+from pyxfer._machine.link import RESEAT
 from pyxfer._machine.nvml import IDLE
 from pyxfer._measure.link_runs import runs_of_all
 from pyxfer.units import format_percent, format_size, yes_no

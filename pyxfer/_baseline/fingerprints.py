@@ -12,8 +12,7 @@ import msgspec
 from pyxfer._document.baselines import AnyRun, Baseline, Fingerprint
 from pyxfer._document.derivations import derived
 from pyxfer._document.links import Links
-from pyxfer._document.machines import Device, Environment, Fact, Link, LinkState, unknown
-from pyxfer._machine.link import describe
+from pyxfer._document.machines import Device, Environment, Fact, Link, LinkState, describe, unknown
 
 _KEY_VERSION = "f1"
 _LEADING_NUMBER = re.compile(r"\s*([0-9]{1,6})")

@@ -180,6 +180,11 @@ class LinkState(msgspec.Struct, frozen=True):
         return transfers * self.width * _ENCODING.get(self.generation, 0.0) / 8
 
 
+def describe(state: LinkState) -> str:
+    """`PCIe 5.0 x16`."""
+    return f"PCIe {state.generation}.0 x{state.width}"
+
+
 class Hop(msgspec.Struct, frozen=True):
     """One link on the path from the device up to the root; `pci` is the address of its lower end."""
 

@@ -16,9 +16,8 @@ from pyxfer._doctor.speed import ALIKE_SHARE, PAGEABLE_SHARE
 from pyxfer._document.cells import Cell
 from pyxfer._document.examinations import Reference
 from pyxfer._document.fleets import CellUnit, CohortCell, HostReport, Judge
-from pyxfer._document.machines import Remark
+from pyxfer._document.machines import Remark, describe
 from pyxfer._fleet.losses import Floats, Judged
-from pyxfer._machine.link import describe
 from pyxfer.errors import DocumentError
 
 LINK_CAPABILITY = "link capability"

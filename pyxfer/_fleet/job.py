@@ -21,13 +21,12 @@ from pyxfer._doctor.session import examine_device
 from pyxfer._document.examinations import Finding
 from pyxfer._document.fleets import HostReport
 from pyxfer._document.links import Links
-from pyxfer._document.machines import Device, Fact, LinkState
+from pyxfer._document.machines import Device, Fact, LinkState, describe
 from pyxfer._document.runs import Ending, Run
 from pyxfer._fleet.cells import cells_of_links, cells_of_run
 from pyxfer._links.plan import DEFAULT_PRECISION, make_request
 from pyxfer._links.session import run_on
 from pyxfer._machine.devices import find_device, list_devices
-from pyxfer._machine.link import describe
 from pyxfer._machine.numa import device_node
 from pyxfer._machine.sysfs import read_text
 from pyxfer._measure.link_runs import runs_of

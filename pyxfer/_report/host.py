@@ -8,9 +8,9 @@ from rich.cells import cell_len, set_cell_size
 
 from pyxfer import units
 from pyxfer._document import machines
+from pyxfer._document.machines import describe
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
 from pyxfer._document.tunings import RingState
-from pyxfer._machine.link import describe
 from pyxfer._report.layout import Page
 from pyxfer._report.rates import peak_lines
 from pyxfer._report.text import (

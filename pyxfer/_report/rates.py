@@ -11,8 +11,8 @@ from rich.table import Table
 from pyxfer import units
 from pyxfer._doctor.case import SIDES
 from pyxfer._document import machines, runs
+from pyxfer._document.machines import describe
 from pyxfer._document.sessions import TestMachine
-from pyxfer._machine.link import describe
 from pyxfer._report.grid import Cell, Column, Grid, fields, number
 from pyxfer._report.layout import Column as PageColumn
 from pyxfer._report.layout import fitting_table, percent_cells, rate_cells

@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 
 from pyxfer import units
 from pyxfer._document import machines, runs
-from pyxfer._document.machines import HOST_MEMORY
+from pyxfer._document.machines import HOST_MEMORY, describe
 from pyxfer._document.tunings import RingSetup
 from pyxfer._document.watches import Watched
-from pyxfer._machine.link import describe
 
 T = TypeVar("T")
 

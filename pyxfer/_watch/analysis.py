@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pyxfer._document import watches
 from pyxfer._document.machines import Environment, Fact, Link, Remark, unknown
 from pyxfer._report.text import counted
-from pyxfer._trace.records import CopyKind, clip, intervals, total_ns, union
+from pyxfer._trace.records import Capture, CopyKind, clip, intervals, total_ns, union
 from pyxfer._watch.advice import Evidence, advice
 from pyxfer._watch.ceilings import remarks_on_shares
 from pyxfer._watch.copies import Chosen, CopyTable, copy_table, overlap, streams, stretches
@@ -177,10 +177,8 @@ def analyse(
 
     What follows from other figures is left out at first: `derive_watch` adds it.
     """
-    runtime, capture = target.choice.runtime, window.capture.value
-    if runtime == "host" and capture is not None and not len(capture.records):
-        # Only pyxfer's own engine makes records then, so their absence does not mean that nothing was copied.
-        window, capture = replace(window, capture=unknown(watches.NO_GPU_WATCHED)), None
+    runtime, window = target.choice.runtime, _as_seen(window, target)
+    capture = window.capture.value
     records = None if capture is None else device_records(window, capture)
     periods = timed(periods_of(window), records)
     slow, first = find_slow(periods)
@@ -191,21 +189,7 @@ def analyse(
     if records is not None and capture is not None:
         copied = copy_table(records, ceilings)
         of_usual = copied.select(in_periods(records, usual))
-        found = watches.Activity(
-            copies=copied.classes(),
-            overlap=overlap(records),
-            streams=streams(records),
-            pageable=_pageable(copied, of_usual, usual),
-            surprises=calls_in_steps(window, records, periods, ranges),
-            allocated=(),
-            stretches=stretches(records, Stretches(window.begin_ns, window.end_ns)),
-            dropped={word: count for word, count in capture.dropped.items() if count},
-            untimed=int((~copied.rows["timed"]).sum()),
-            others=records.others,
-            clock_error_s=capture.clock.error_ns / 1e9,
-            clock_drift_s=capture.clock.drift_ns / 1e9,
-            timeline=timeline(window, records, periods),
-        )
+        found = _activity(window, capture, records, periods, copied, _pageable(copied, of_usual, usual), ranges)
         activity = Fact(found)
         if runtime != "host":  # the copies of pyxfer's own engine do not show what the program waits for
             calls = calls_in_steps(window, records, usual, ranges) if slow.any() else found.surprises
@@ -242,6 +226,14 @@ def analyse(
     )
 
 
+def _as_seen(window: Window, target: Target) -> Window:
+    """Without a GPU only pyxfer's own engine makes records, so their absence does not mean that nothing was copied."""
+    capture = window.capture.value
+    if target.choice.runtime != "host" or capture is None or len(capture.records):
+        return window
+    return replace(window, capture=unknown(watches.NO_GPU_WATCHED))
+
+
 def _outside_s(window: Window, periods: Periods) -> float:
     """The time outside of the steps of the thread whose steps take the most of the window."""
     _, thread = np.unique(periods.thread, return_inverse=True)
@@ -269,6 +261,32 @@ def _steps(window: Window, periods: Periods, usual: Periods, slow: NDArray[np.bo
         finder=window.finder,
         functions=window.functions,
         each=tuple(watches.WatchedStep(*row) for row in rows),
+    )
+
+
+def _activity(
+    window: Window,
+    capture: Capture,
+    records: DeviceRecords,
+    periods: Periods,
+    copied: CopyTable,
+    pageable: tuple[watches.Pageable, ...],
+    ranges: Ranges,
+) -> watches.Activity:
+    return watches.Activity(
+        copies=copied.classes(),
+        overlap=overlap(records),
+        streams=streams(records),
+        pageable=pageable,
+        surprises=calls_in_steps(window, records, periods, ranges),
+        allocated=(),
+        stretches=stretches(records, Stretches(window.begin_ns, window.end_ns)),
+        dropped={word: count for word, count in capture.dropped.items() if count},
+        untimed=int((~copied.rows["timed"]).sum()),
+        others=records.others,
+        clock_error_s=capture.clock.error_ns / 1e9,
+        clock_drift_s=capture.clock.drift_ns / 1e9,
+        timeline=timeline(window, records, periods),
     )
 
 

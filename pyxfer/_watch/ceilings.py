@@ -7,10 +7,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
-from pyxfer._document.machines import Device, Fact, Link, LinkState, Remark
+from pyxfer._document.machines import Device, Fact, Link, LinkState, Remark, describe
 from pyxfer._document.runs import OneWay, Run
 from pyxfer._document.watches import CEILING_PRECISION, MIN_COMPARABLE, CeilingSource, CopyClass, CopyDirectionName
-from pyxfer._machine.link import describe
 from pyxfer._watch.options import Target
 from pyxfer.errors import PyxferError
 from pyxfer.native import HOST
