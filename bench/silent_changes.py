@@ -201,7 +201,7 @@ def committed() -> Iterator[tuple[Path, bytes]]:
     results = ROOT / "bench" / "results"
     for name in COMMITTED:
         yield results / name, read_whole(results / f"{name}.json.gz")
-    run = codec.load_as(Run, results / f"{COMMITTED[0]}.json.gz")
+    run = codec.load_any(results / f"{COMMITTED[0]}.json.gz", (Run,))
     yield Path("baseline"), codec.encode(Baseline("default", fingerprint_of(run), run.environment.taken_at, {}, (run,)))
     for loop in msgspec.json.decode(read_whole(results / f"{WATCHES}.json.gz"))["loops"]:
         yield results / WATCHES, codec.seal(msgspec.json.encode(loop["watched"]))

@@ -46,7 +46,6 @@ def read_config() -> tuple[ConfigFile, ...]:
 
     Raises:
         UsageError: one of them cannot be read, or is not TOML.
-
     """
     return tuple(filter(None, (_of_project(), _of_user())))
 

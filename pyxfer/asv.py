@@ -55,7 +55,6 @@ class Transfers(ABC):
 
         Raises:
             NotImplementedError: no GPU is usable; asv then skips the benchmark.
-
         """
         from pyxfer._machine.devices import find_device
         from pyxfer.native import choose, is_host_name

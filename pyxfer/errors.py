@@ -77,7 +77,6 @@ class CudaError(PyxferError, RuntimeError):
         where: Source file and line of the call.
         description: CUDA's description of the error.
         hint: What to do; may be empty.
-
     """
 
     def __init__(self, code: int, name: str, call: str, where: str, description: str, hint: str) -> None:

@@ -9,7 +9,7 @@ import difflib
 import math
 import numbers
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from fractions import Fraction
 from typing import TypeGuard, TypeVar
@@ -264,6 +264,21 @@ def format_change(log_ratio: float) -> str:
     if abs(share) < _NO_CHANGE:
         return "no change"
     return f"{format_percent(abs(share))} {'slower' if share < 0 else 'faster'}"
+
+
+def joined(words: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def first_of(texts: Sequence[str], most: int, joint: str = ", ") -> str:
+    """`a, b and 3 more`."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return f"{joint.join(texts[:most])}{more}"
+
+
+def yes_no(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 def _quantity(text: str, name: str, what: str, example: str) -> tuple[Fraction, str]:

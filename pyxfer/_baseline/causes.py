@@ -12,13 +12,13 @@ from pyxfer._baseline.fingerprints import link_state
 from pyxfer._baseline.link_causes import at_gpus, between, patterns
 from pyxfer._document.baselines import AnyRun, Cause, CellComparison, Difference
 from pyxfer._document.links import Links
-from pyxfer._document.machines import Fact, LinkState, Placement
+from pyxfer._document.machines import Fact, LinkState, Placement, describe
 from pyxfer._document.runs import Run
 from pyxfer._machine.environment import is_untranslated
-from pyxfer._machine.link import RESEAT, describe
+from pyxfer._machine.link import RESEAT
 from pyxfer._machine.nvml import IDLE
 from pyxfer._measure.link_runs import runs_of_all
-from pyxfer.units import format_percent, format_size
+from pyxfer.units import format_percent, format_size, yes_no
 
 T = TypeVar("T")
 Read = Callable[[Run], str | None]
@@ -315,10 +315,6 @@ def _fact(read: Callable[[Run], Fact[T]], to_text: Callable[[T], str] = str) -> 
     return value
 
 
-def _yes_no(value: bool) -> str:
-    return "yes" if value else "no"
-
-
 def _memory_node(run: Run) -> str | None:
     node = most_pages_on(run.placement)
     return None if node is None else str(node)
@@ -342,7 +338,7 @@ _COMPARED: tuple[tuple[str, bool, Read], ...] = (
     ("narrowest hop", True, _fact(lambda run: run.link.narrowest_hop, lambda hop: hop.pci)),
     ("payload, bytes", True, _fact(lambda run: run.link.max_payload_bytes)),
     ("read request, bytes", True, _fact(lambda run: run.link.max_read_request_bytes)),
-    ("relaxed ordering", True, _fact(lambda run: run.link.relaxed_ordering, _yes_no)),
+    ("relaxed ordering", True, _fact(lambda run: run.link.relaxed_ordering, yes_no)),
     ("NUMA node of the GPU", True, _fact(lambda run: run.placement.device_node)),
     ("NUMA node of the memory", True, _memory_node),
     ("processors used", True, _fact(lambda run: run.placement.cpus)),
@@ -359,11 +355,11 @@ _COMPARED: tuple[tuple[str, bool, Read], ...] = (
         True,
         _fact(lambda run: run.environment.other_gpu_processes, lambda pids: str(len(pids) or "none")),
     ),
-    ("MIG", True, _fact(lambda run: run.device.mig, _yes_no)),
-    ("vGPU", True, _fact(lambda run: run.device.vgpu, _yes_no)),
-    ("confidential computing", True, _fact(lambda run: run.device.confidential, _yes_no)),
+    ("MIG", True, _fact(lambda run: run.device.mig, yes_no)),
+    ("vGPU", True, _fact(lambda run: run.device.vgpu, yes_no)),
+    ("confidential computing", True, _fact(lambda run: run.device.confidential, yes_no)),
     ("virtual machine", True, _fact(lambda run: run.environment.virtual_machine)),
-    ("persistence mode", True, _fact(lambda run: run.environment.persistence, _yes_no)),
+    ("persistence mode", True, _fact(lambda run: run.environment.persistence, yes_no)),
     ("driver", True, _fact(lambda run: run.environment.driver)),
     ("CUDA of the runtime", True, lambda run: run.environment.cuda_runtime),
     ("kernel", True, lambda run: run.environment.kernel),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyxfer._document.baselines import AnyRun
 from pyxfer._document.cells import Cell, cell_of, cell_of_flow, cell_of_latency, cell_of_small, cell_of_total
-from pyxfer._document.links import LOAD_BYTES, Latency, Links, SmallCopies, Traffic
+from pyxfer._document.links import LOAD_BYTES, Latency, Links, Traffic
 from pyxfer._document.machines import Fact
 from pyxfer._document.runs import Measurement, Rate
 
@@ -39,11 +39,20 @@ def figures_of(run: AnyRun) -> Iterator[Figure]:
         yield from map(_of_measurement, run.measurements)
         return
     for traffic in run.traffics:
-        yield from _of_traffic(traffic)
+        # The total, and each stream where a handful of them is measured.
+        is_alone = len(traffic.flows) == 1
+        if is_alone or _has_sides(traffic):
+            for flow in traffic.flows:
+                yield _of_rate(cell_of_flow(traffic, flow), flow.rate, wrong=flow.verified.value is False)
+        if not is_alone:
+            wrong = any(flow.verified.value is False for flow in traffic.flows)
+            yield _of_rate(cell_of_total(traffic), traffic.total, wrong=wrong)
     for latency in run.latencies:
-        if not _repeats_another(latency):
+        # Launches of few loads without a load on the link show the p99, and their median is that of the others.
+        if latency.hops >= latency.places or latency.load:
             yield _of_latency(latency)
-    yield from map(_of_small, run.small)
+    for small in run.small:
+        yield _of_rate(cell_of_small(small), small.rate, wrong=small.verified.value is False)
 
 
 def _of_measurement(row: Measurement) -> Figure:
@@ -57,17 +66,6 @@ def _of_measurement(row: Measurement) -> Figure:
         worker=row.worker,
         times_s=tuple(trial.elapsed_s for trial in row.trials if trial.invalid is None),
     )
-
-
-def _of_traffic(row: Traffic) -> Iterator[Figure]:
-    """The total, and each stream where a handful of them is measured."""
-    is_alone = len(row.flows) == 1
-    if is_alone or _has_sides(row):
-        for flow in row.flows:
-            yield _of_rate(cell_of_flow(row, flow), flow.rate, wrong=flow.verified.value is False)
-    if not is_alone:
-        wrong = any(flow.verified.value is False for flow in row.flows)
-        yield _of_rate(cell_of_total(row), row.total, wrong=wrong)
 
 
 def _has_sides(row: Traffic) -> bool:
@@ -87,18 +85,9 @@ def _of_rate(cell: Cell, rate: Fact[Rate], *, wrong: bool) -> Figure:
     return Figure(cell, cell.nbytes, seconds, found, rate.reason or "it has no rate", wrong)
 
 
-def _repeats_another(row: Latency) -> bool:
-    """Launches of few loads without a load on the link: they show the p99, and their median is that of the others."""
-    return row.hops < row.places and row.load == 0
-
-
 def _of_latency(row: Latency) -> Figure:
     cell, found = cell_of_latency(row), row.p50.value
     if found is None:
         return Figure(cell, LOAD_BYTES, None, None, row.p50.reason or "it has no latency")
     rate = Rate(LOAD_BYTES / found.ns, *(LOAD_BYTES / ns if ns else None for ns in (found.high_ns, found.low_ns)))
     return Figure(cell, LOAD_BYTES, found.ns * 1e-9, rate, "")
-
-
-def _of_small(row: SmallCopies) -> Figure:
-    return _of_rate(cell_of_small(row), row.rate, wrong=row.verified.value is False)

@@ -12,8 +12,7 @@ import msgspec
 from pyxfer._document.baselines import AnyRun, Baseline, Fingerprint
 from pyxfer._document.derivations import derived
 from pyxfer._document.links import Links
-from pyxfer._document.machines import Device, Environment, Fact, Link, LinkState, unknown
-from pyxfer._machine.link import describe
+from pyxfer._document.machines import Device, Environment, Fact, Link, LinkState, describe, unknown
 
 _KEY_VERSION = "f1"
 _LEADING_NUMBER = re.compile(r"\s*([0-9]{1,6})")
@@ -56,12 +55,6 @@ def fingerprint_of_links(environment: Environment, devices: Sequence[tuple[Devic
         link_now=Fact(states) if states else each[0].link_now,
         gpus={device.index: device.uuid.value or device.name for device, _ in devices},
     )
-
-
-def listed(words: Sequence[str], most: int) -> str:
-    """The first of the words, and how many more there are."""
-    rest = len(words) - most
-    return ", ".join(words[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def devices_text(names: Sequence[str]) -> str:

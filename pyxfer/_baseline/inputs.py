@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pyxfer._baseline.compare import compare_samples
-from pyxfer._baseline.fingerprints import listed
 from pyxfer._baseline.judge import DEFAULT_TOLERANCE
 from pyxfer._baseline.samples import Sample
 from pyxfer._document import codec
@@ -18,7 +17,7 @@ from pyxfer._document.files import read_whole
 from pyxfer._document.links import Links
 from pyxfer._document.runs import Run
 from pyxfer.errors import StoreError, UsageError
-from pyxfer.units import share_of
+from pyxfer.units import first_of, share_of
 
 if TYPE_CHECKING:
     from pyxfer._baseline.store import Store
@@ -69,7 +68,15 @@ def sample_of(side: Comparable, name: str, store_url: str | None = None) -> Samp
 def _named(text: str, store_url: str | None) -> Sample:
     named = text.startswith(NAMED) or _BASELINE_ID.fullmatch(text)
     if os.path.exists(text) or not (named or _RUN_ID.fullmatch(text)):
-        return _of_file(text)
+        data, source = read_whole(text), repr(text)
+        kind = codec.kind_of(data)
+        if kind is codec.BASELINE:
+            return Sample(os.path.basename(text), codec.decode(Baseline, data, source).processes)
+        if kind not in (codec.RUN, codec.LINKS):
+            is_session = kind is codec.SESSION
+            remedy = "pytest --xfer-compare compares sessions" if is_session else "name files that hold one of these"
+            raise UsageError(f"{source} is {kind.phrase}, not a run, links or a baseline: {remedy}.")
+        return Sample(os.path.basename(text), (codec.decode(kind.struct, data, source),))
     from pyxfer._baseline.store import open_store  # files are compared without SQLAlchemy
 
     with open_store(store_url, create=False) as store:
@@ -77,18 +84,6 @@ def _named(text: str, store_url: str | None) -> Sample:
             return Sample(text, (store.run(text).run,))
         baseline_id = choose(store, text.removeprefix(NAMED)).id if text.startswith(NAMED) else text
         return Sample.of(store.baseline_of_id(baseline_id))
-
-
-def _of_file(path: str) -> Sample:
-    data, source = read_whole(path), repr(path)
-    kind = codec.kind_of(data)
-    if kind is codec.BASELINE:
-        return Sample(os.path.basename(path), codec.decode(Baseline, data, source).processes)
-    if kind not in (codec.RUN, codec.LINKS):
-        is_session = kind is codec.SESSION
-        remedy = "pytest --xfer-compare compares sessions" if is_session else "name files that hold one of these"
-        raise UsageError(f"{source} is {kind.phrase}, not a run, links or a baseline: {remedy}.")
-    return Sample(os.path.basename(path), (codec.decode(kind.struct, data, source),))
 
 
 def choose(store: Store, wanted: str, host: str | None = None) -> KeptBaseline:
@@ -99,10 +94,10 @@ def choose(store: Store, wanted: str, host: str | None = None) -> KeptBaseline:
     if host is None and len(found) > 1:
         found = [row for row in found if row.fingerprint.host == platform.node()] or found
     if not found:
-        names = listed(sorted({repr(row.name) for row in kept}), _MAX_NAMED)
+        names = first_of(sorted({repr(row.name) for row in kept}), _MAX_NAMED)
         there = f"name one of {names}" if names else "make one with pyxfer baseline save"
         raise StoreError(f"The store {store.shown} has no baseline {wanted!r:.80}{of_host}: {there}.")
     if len(found) > 1:
-        ids = listed([f"{row.id} ({row.fingerprint.machine})" for row in found], _MAX_NAMED)
+        ids = first_of([f"{row.id} ({row.fingerprint.machine})" for row in found], _MAX_NAMED)
         raise StoreError(f"{len(found)} machines have a baseline {wanted!r:.80}{of_host}: name one by its id, {ids}.")
     return found[0]

@@ -134,7 +134,10 @@ def estimate(pair: Pair, neighbours: Sequence[Pair], tests: int = 1) -> Estimate
 
 
 def error_of(pair: Pair, neighbours: Sequence[Pair]) -> Error:
-    borrowed = _borrowed(neighbours)
+    # The median of the neighbours' variances, so that one noisy cell does not widen the others' intervals. That of an
+    # estimated variance is that much below the true one (Wilson and Hilferty).
+    known = [other.variance / (1 - 2 / (9 * other.df)) ** 3 for other in neighbours if other.df > 0]
+    borrowed = median(known) if known else None
     assumed = pair.df == 0 and borrowed is None
     if assumed:
         variance, df = pair.assumed**2, math.inf
@@ -189,13 +192,6 @@ def _combined(pair: Pair, borrowed: float | None) -> tuple[float, float]:
     return max(pair.variance, combined) if pair.df else combined, whole
 
 
-def _borrowed(neighbours: Sequence[Pair]) -> float | None:
-    """The median of the neighbours' variances, so that one noisy cell does not widen the others' intervals."""
-    # The median of an estimated variance is that much below the true one (Wilson and Hilferty).
-    known = [pair.variance / (1 - 2 / (9 * pair.df)) ** 3 for pair in neighbours if pair.df > 0]
-    return median(known) if known else None
-
-
 DEFAULT_TOLERANCE = 0.03
 LESS_CERTAIN = 3.0
 """An assumed spread may be this much smaller than the real one."""
@@ -231,17 +227,6 @@ def is_slower(found: Estimate, share: float) -> bool:
     if not found.assumed:
         return found.low > limit
     return found.log_ratio - LESS_CERTAIN * (found.log_ratio - found.low) > max(limit, ODD)
-
-
-def _errors(pairs: Mapping[Cell, Pair]) -> dict[Cell, Error]:
-    """The ratio of each cell with its standard error; the neighbours of a cell are the others of its class."""
-    classes: dict[str, dict[Cell, Pair]] = {}
-    for cell, pair in pairs.items():
-        classes.setdefault(noise_class(cell), {})[cell] = pair
-    return {
-        cell: error_of(pair, [other for each, other in classes[noise_class(cell)].items() if each is not cell])
-        for cell, pair in pairs.items()
-    }
 
 
 EARLY = 100
@@ -340,7 +325,14 @@ def judge(
         cell: make_pair(of_a[cell], of_b[cell], assumed_spread(noise_class(cell), in_memory=in_memory))
         for cell in common(of_a, of_b)
     }
-    errors = _errors(pairs)
+    # The ratio of each cell with its standard error; the neighbours of a cell are the others of its class.
+    classes: dict[str, dict[Cell, Pair]] = {}
+    for cell, pair in pairs.items():
+        classes.setdefault(noise_class(cell), {})[cell] = pair
+    errors = {
+        cell: error_of(pair, [other for each, other in classes[noise_class(cell)].items() if each is not cell])
+        for cell, pair in pairs.items()
+    }
     estimates = estimates_of(errors, tolerance, plan.looks, is_last=plan.is_last)
     return {
         cell: _judged(pair, errors[cell], estimates[cell], tolerance, plan, len(pairs)) for cell, pair in pairs.items()

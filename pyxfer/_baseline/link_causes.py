@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from pyxfer._baseline.fingerprints import listed
 from pyxfer._document.baselines import Cause, CellComparison
 from pyxfer._document.links import Links, end_name, end_names
-from pyxfer.units import format_gbps, format_percent
+from pyxfer.units import first_of, format_gbps, format_percent
 
 _NVLINK = "see nvidia-smi nvlink -s and the kernel log (Xid)"
 _MAX_NAMED = 4
@@ -66,7 +65,7 @@ def _peers(a: Links, b: Links) -> Iterator[Cause]:
     ):
         if lost:
             names = [f"{peer.source} to {peer.destination}" for peer in lost]
-            yield Cause(code, f"GPUs {listed(names, _MAX_NAMED)} {text}.", "what CUDA and NVML say of each pair", fix)
+            yield Cause(code, f"GPUs {first_of(names, _MAX_NAMED)} {text}.", "what CUDA and NVML say of each pair", fix)
 
 
 def _slow_links(a: Links, b: Links) -> Iterator[Cause]:
@@ -79,7 +78,7 @@ def _slow_links(a: Links, b: Links) -> Iterator[Cause]:
         worst = min(found, key=lambda slow: slow.gbps / slow.usual_gbps)
         yield Cause(
             "slow-link",
-            f"Links are slower than the others of their kind, and were not before: {listed(names, _MAX_NAMED)}.",
+            f"Links are slower than the others of their kind, and were not before: {first_of(names, _MAX_NAMED)}.",
             f"{format_gbps(worst.gbps)} where {format_gbps(worst.usual_gbps)} is usual",
         )
 

@@ -14,14 +14,14 @@ from statistics import geometric_mean, median
 import numpy as np
 
 from pyxfer._baseline.figures import Figure, figures_of
-from pyxfer._baseline.fingerprints import devices_of, devices_text, fingerprint_of, identity, listed
+from pyxfer._baseline.fingerprints import devices_of, devices_text, fingerprint_of, identity
 from pyxfer._document.baselines import AnyRun, Baseline
 from pyxfer._document.cells import Cell
 from pyxfer._document.links import Links
 from pyxfer._document.machines import Remark
 from pyxfer._measure.stats import variance_inflation
 from pyxfer.errors import UsageError
-from pyxfer.units import parse_moment
+from pyxfer.units import first_of, parse_moment
 
 INTERVAL_Z = 1.96
 """In-process intervals are of 95 %."""
@@ -373,7 +373,7 @@ def no_common_cell_text(a: Sample, b: Sample, of_a: dict[Cell, Series], of_b: di
 
 
 def _cells(series: dict[Cell, Series]) -> str:
-    return listed([cell.text for cell in series], _SHOWN_CELLS) or "none"
+    return first_of([cell.text for cell in series], _SHOWN_CELLS) or "none"
 
 
 def same_run(a: Sample, b: Sample) -> bool:

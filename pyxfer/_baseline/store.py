@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -16,7 +15,6 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from pyxfer._baseline import store_rows, store_tables
 from pyxfer._baseline.changes import MAX_CORRELATION, MIN_HISTORY, Changes, find_changes
-from pyxfer._baseline.fingerprints import listed
 from pyxfer._baseline.store_database import Database, check_location, find_location, open_database
 from pyxfer._baseline.store_rows import KeptReport, StoredReport
 from pyxfer._baseline.store_tables import (
@@ -36,6 +34,7 @@ from pyxfer._document.fleets import Fleet, HostPoint, HostReport, KeptFleet
 from pyxfer._document.machines import Fact, Remark
 from pyxfer._document.printing import ShortRepr
 from pyxfer.errors import StoreError, UsageError
+from pyxfer.units import first_of
 
 AnyRow = Any  # a row of a query's result
 
@@ -68,9 +67,7 @@ class Store(ShortRepr):
     def _summary(self) -> str:
         return self.shown
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -386,6 +383,9 @@ def _group(cell: Cell, rows: list[AnyRow]) -> documents.HistoryGroup:
         for change in (row.gbps / median_gbps if median_gbps else 1.0,)
     )
     found = find_changes([row.gbps for row in rows])
+    if found.correlation > MAX_CORRELATION:  # by chance in more than 1 in 20 of such histories
+        text = f"neighbouring runs are alike (correlation {found.correlation:.2f}): a small change may be a coincidence"
+        remarks = (*remarks, Remark("correlated", text))
     return documents.HistoryGroup(
         host=newest.host,
         runtime="host" if newest.runtime == "host" else "cuda",
@@ -397,7 +397,7 @@ def _group(cell: Cell, rows: list[AnyRow]) -> documents.HistoryGroup:
         median_gbps=median_gbps,
         points=points,
         limit=_limit(found, len(points)),
-        remarks=(*remarks, *_correlated(found)),
+        remarks=tuple(remarks),
         changes=_changes(points, found.places),
         drift=found.drift,
     )
@@ -420,14 +420,6 @@ def _limit(found: Changes, runs: int) -> Fact[documents.HistoryLimit]:
     return Fact(reason="the runs are too few, too irregular or have several modes")
 
 
-def _correlated(found: Changes) -> tuple[Remark, ...]:
-    """More than 1 in 20 of such histories have a change by chance."""
-    if found.correlation <= MAX_CORRELATION:
-        return ()
-    text = f"neighbouring runs are alike (correlation {found.correlation:.2f}): a small change may be a coincidence"
-    return (Remark("correlated", text),)
-
-
 def _put_in_order(rows: list[AnyRow]) -> tuple[Remark, ...]:
     """Sort by the time of measurement, or if the host's clock went back, by the order of storing.
 
@@ -447,7 +439,7 @@ def _same_names(groups: Sequence[documents.HistoryGroup]) -> list[Remark]:
     for group in groups:
         gpus.setdefault(group.host, set()).add(group.gpu.value)
     several = [repr(host) for host, found in gpus.items() if len(found) > 1]
-    text = f"the host name {listed(several, _MAX_NAMED)} has more than one GPU; each is a separate group"
+    text = f"the host name {first_of(several, _MAX_NAMED)} has more than one GPU; each is a separate group"
     return [Remark("same-name", text)] if several else []
 
 

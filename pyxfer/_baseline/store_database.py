@@ -77,7 +77,11 @@ def _location(text: str, what: str, folder: Path | None = None) -> StoreLocation
         raise UsageError(f"{what} is not a valid URL: {_EXAMPLES}.") from None
     dialect = scheme.lower()
     if dialect in _SQLITE:
-        return _file_of(url, what, folder)
+        if not url.database or url.database == ":memory:":
+            raise UsageError(f"{what} is in memory and would be lost with this process: {_EXAMPLES}.")
+        if url.query or url.host:
+            raise UsageError(f"{what} has options: write the path alone, such as sqlite:////path/store.db.")
+        return _file(url.database, folder)
     if dialect in _POSTGRESQL:
         return _server(text, url, what)
     if dialect.startswith("postgresql+"):
@@ -89,14 +93,6 @@ def _file(text: str, folder: Path | None) -> StoreLocation:
     """The file; `folder`: that of the file that names it, from which a relative path begins."""
     path = Path(os.path.abspath(os.path.join(folder or "", os.path.expanduser(text))))
     return StoreLocation(repr(str(path)), path)
-
-
-def _file_of(url: URL, what: str, folder: Path | None) -> StoreLocation:
-    if not url.database or url.database == ":memory:":
-        raise UsageError(f"{what} is in memory and would be lost with this process: {_EXAMPLES}.")
-    if url.query or url.host:
-        raise UsageError(f"{what} has options: write the path alone, such as sqlite:////path/store.db.")
-    return _file(url.database, folder)
 
 
 def _server(text: str, url: URL, what: str) -> StoreLocation:

@@ -33,7 +33,8 @@ class NewRun:
 
 
 def new_run(run: AnyRun, labels: Mapping[str, str]) -> NewRun:
-    check_run(run)
+    tables.check_type(run, (Run, Links), "a run, such as pyxfer.Run.load returns")
+    tables.seconds_of(run.environment.taken_at)
     tables.check_labels(labels)
     packed = tables.pack(to_sealed_json(run))
     now = tables.now_text()
@@ -56,7 +57,12 @@ def new_run(run: AnyRun, labels: Mapping[str, str]) -> NewRun:
 
 
 def new_baseline(baseline: Baseline) -> tuple[tables.Row, list[NewRun]]:
-    check_baseline(baseline)
+    tables.check_type(baseline, (Baseline,), "a baseline, such as pyxfer.Baseline.load returns")
+    tables.check_name(baseline.name)
+    tables.check_labels(baseline.labels)
+    if not baseline.processes:
+        raise UsageError("A baseline has one run or more, and this one has none.")
+    tables.seconds_of(baseline.made_at)
     row = {
         "id": tables.new_id("b"),
         "name": baseline.name,
@@ -155,20 +161,6 @@ def digest_of(baseline: Baseline) -> str:
 
 def digest_of_parts(name: str, fingerprint: str, made_at: str, labels: dict[str, str], runs: Sequence[str]) -> str:
     return tables.sha256_of(to_bare_json([name, fingerprint, made_at, labels, runs]))
-
-
-def check_run(run: AnyRun) -> None:
-    tables.check_type(run, (Run, Links), "a run, such as pyxfer.Run.load returns")
-    tables.seconds_of(run.environment.taken_at)
-
-
-def check_baseline(baseline: Baseline) -> None:
-    tables.check_type(baseline, (Baseline,), "a baseline, such as pyxfer.Baseline.load returns")
-    tables.check_name(baseline.name)
-    tables.check_labels(baseline.labels)
-    if not baseline.processes:
-        raise UsageError("A baseline has one run or more, and this one has none.")
-    tables.seconds_of(baseline.made_at)
 
 
 def new_fleet(fleet: Fleet) -> tuple[tables.Row, list[tables.Row]]:

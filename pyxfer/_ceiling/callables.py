@@ -173,7 +173,6 @@ def measure(
     Raises:
         UsageError: an argument is invalid.
         Exception: an exception of the callable, unchanged.
-
     """
     check_callable(fn, "measure")
     call = Call(partial(fn, *args), f"user.{getattr(fn, '__name__', type(fn).__name__)}", sync=sync)

@@ -54,11 +54,6 @@ class CopyPlan:
     def staged(self) -> bool:
         return self.mode == STAGED
 
-    @property
-    def dma_memory(self) -> Memory:
-        """The host memory that the copy engine should access; for a staged copy, the ring's slots."""
-        return "pinned" if self.page_locked or self.staged else "pageable"
-
 
 def plan_of(route: str, direction: Direction, variant: Variant) -> CopyPlan | None:
     """The copies that the name of a raw route tells; None for other routes. `raw.host-copy` is no copy over a link."""

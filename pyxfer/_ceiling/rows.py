@@ -75,7 +75,8 @@ def raw_head(plan: CopyPlan, worker: str | None = None, image_bytes: int | None 
         bracket = "drained"
     elif plan.page_locked:
         bracket = "gated"
-    of_plan = (plan, plan.route, plan.direction, plan.memory, plan.mode, bracket, plan.variant, plan.dma_memory)
+    crossed = "pinned" if plan.page_locked or plan.staged else "pageable"  # a staged copy crosses from the ring's slots
+    of_plan = (plan, plan.route, plan.direction, plan.memory, plan.mode, bracket, plan.variant, crossed)
     return Head(*of_plan, staged=plan.staged, worker=worker, image_bytes=image_bytes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -79,7 +80,6 @@ def ceiling(
         UsageError: an argument is invalid; nothing was measured.
         CudaUnavailableError: a GPU is required and none is usable.
         CudaError: the device failed before anything was measured.
-
     """
     limits = plans.limits_of(precision, budget, seed, trace=trace, complete=complete)
     request = plans.make_request(device, direction, memory, mode, size, limits, fresh=fresh)
@@ -112,7 +112,7 @@ def run_on(
 ) -> Run:
     check_memory(choice.engine, device.index, request.memories, request.largest, last_level_bytes())
     with turn(device.uuid.value or device.name):
-        return Session(choice, device, request, on_progress or silent, save_to or unsaved, memory_node).run()
+        return Session(save_to or unsaved, choice, device, request, on_progress or silent, memory_node).run()
 
 
 def checked_choice(device: int | str, *, require_gpu: bool) -> Choice:
@@ -121,30 +121,25 @@ def checked_choice(device: int | str, *, require_gpu: bool) -> Choice:
     return choose(device, require_gpu)
 
 
+@dataclass(eq=False)
 class Session(RunSession[Run]):
-    _resources: RunResources
+    _resources: RunResources = field(init=False)
+    _choice: Choice
+    _device: Device
+    _request: plans.Request
+    _on_progress: OnProgress
+    _memory_node: int | None = None
 
-    def __init__(
-        self,
-        choice: Choice,
-        device: Device,
-        request: plans.Request,
-        on_progress: OnProgress,
-        save_to: SaveTo,
-        memory_node: int | None = None,
-    ) -> None:
-        super().__init__(save_to)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choice, device, request = self._choice, self._device, self._request
         self._resources = RunResources(choice.engine, device.index, PATIENCE_S)
-        self._choice = choice
-        self._device = device
-        self._request = request
-        self._on_progress = on_progress
         self._started = time.perf_counter()
         self._link = read_link(choice.engine, device)
         self._before = read_environment(choice.engine, device)
         self._after: Environment | None = None
         node = device_node(device)
-        self._bound_to = node if memory_node is None else Fact(memory_node)
+        self._bound_to = node if self._memory_node is None else Fact(self._memory_node)
         self._placement = Placement(node, unknown(_NOT_READ), unknown(_NOT_READ), unknown(_NOT_READ))
         self._items = [
             Item(raw_head(plan), nbytes, plans.why_unavailable(choice.engine, plan))

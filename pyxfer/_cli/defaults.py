@@ -113,15 +113,11 @@ def _check(file: ConfigFile, table: Mapping[str, Any], at: Words, options: dict[
         elif key in options[at]:
             _check_value(options[at][key], value, where)
         elif at or key not in OF_THE_MACHINE:
-            _refuse_key(key, where, at, options)
-
-
-def _refuse_key(key: str, where: str, at: Words, options: dict[Words, Options]) -> None:
-    names = [*options[at], *(words[-1] for words in options if words and words[:-1] == at)]
-    known = sorted([*names, *(() if at else OF_THE_MACHINE)])
-    near = difflib.get_close_matches(key.replace("-", "_"), known, 1)
-    remedy = f"did you mean {near[0]}?" if near else f"its table has {', '.join(known) or 'no keys'}."
-    raise UsageError(f"{where} is unknown: {remedy}")
+            names = [*options[at], *(words[-1] for words in options if words and words[:-1] == at)]
+            known = sorted([*names, *(() if at else OF_THE_MACHINE)])
+            near = difflib.get_close_matches(key.replace("-", "_"), known, 1)
+            remedy = f"did you mean {near[0]}?" if near else f"its table has {', '.join(known) or 'no keys'}."
+            raise UsageError(f"{where} is unknown: {remedy}")
 
 
 def _check_value(option: Any, value: object, where: str) -> None:

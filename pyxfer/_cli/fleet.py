@@ -98,11 +98,10 @@ def fleet_exports(
     quiet: bool = False,
 ) -> Exports[Fleet]:
     from pyxfer._cli.output import Exports, document_json
-    from pyxfer._report.fleet_formats import TEXTS
+    from pyxfer._report.fleet_formats import drain_lines, prometheus_text
 
-    given = {"prometheus": prometheus, "drain": drain}
-    texts = ((path, TEXTS[form]) for form, path in given.items())
-    return Exports((json, document_json), *texts, report=report, quiet=quiet)
+    texts = ((json, document_json), (prometheus, prometheus_text), (drain, drain_lines))
+    return Exports(*texts, report=report, quiet=quiet)
 
 
 def deliver_fleet(fleet: Fleet, exports: Exports[Fleet], trouble: str = "") -> None:

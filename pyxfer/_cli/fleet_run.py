@@ -117,7 +117,7 @@ def run(
         else:
             measured = FleetRun(launcher, kept, progress)
             judged, interrupted = measured.run(confirm=confirm), measured.interrupted
-    kept.put_fleet(codec.encode(judged))
+    kept.put("fleet.json", codec.encode(judged))
     try:
         fleet.deliver_fleet(judged, exports, kept.finish())
     finally:

@@ -63,7 +63,12 @@ def _text(runs: list[Run]) -> str:
     from pyxfer._report import prometheus
 
     for run in runs:
-        _say_left_out(run)
+        found = [f"{row.side} {row.memory} {format_size(row.nbytes)}" for row in prometheus.beyond_peak(run)]
+        if found:
+            say(
+                f"left out for GPU {run.device.index}, because no copy can be faster than the link: "
+                f"{', '.join(found)}; pyxfer doctor shows possible causes"
+            )
     return prometheus.exposition([_exported(run) for run in runs]).decode()
 
 
@@ -94,14 +99,3 @@ def _exported(run: Run) -> Exported:
     if run.environment.host != platform.node() or run.device.uuid.value is None:
         return Exported(run, unknown("the run is of another host"))
     return Exported(run, replays(nvml.shared(), msgspec.structs.replace(run.device, pci=unknown("not asked"))))
-
-
-def _say_left_out(run: Run) -> None:
-    from pyxfer._report.prometheus import beyond_peak
-
-    found = [f"{row.side} {row.memory} {format_size(row.nbytes)}" for row in beyond_peak(run)]
-    if found:
-        say(
-            f"left out for GPU {run.device.index}, because no copy can be faster than the link: {', '.join(found)}; "
-            "pyxfer doctor shows possible causes"
-        )

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pyxfer._cli.failures import NotKeptError, end_as, say
@@ -226,7 +225,7 @@ class ProgressReport:
             self._bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             with suppress(OSError):
                 self._bar.stop()

@@ -10,8 +10,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -75,15 +75,11 @@ def _trace(path: str, window: Window, _: Watched) -> None:
     write_chrome_trace(window, path)
 
 
-def _write(path: str, text: str) -> None:
-    write_whole(path, text.encode())
-
-
 WRITERS: dict[str, Write] = {
     "--trace": _trace,
     "--export-json": lambda path, _, watched: watched.save(path),
-    "--export-csv": lambda path, _, watched: _write(path, watched.to_csv()),
-    "--export-md": lambda path, _, watched: _write(path, watched.to_markdown()),
+    "--export-csv": lambda path, _, watched: write_whole(path, watched.to_csv().encode()),
+    "--export-md": lambda path, _, watched: write_whole(path, watched.to_markdown().encode()),
     "--report": lambda path, _, watched: watched.write_report(path),
 }
 
@@ -108,18 +104,17 @@ class BlockedSignals:
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
         return tuple(int(number) for number in self._before)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
 
 class WatchedProcess:
     def __init__(self, launch: str, program: Sequence[str]) -> None:
-        command = [sys.executable, *_own_flags(), "-c", _BOOT, "\n".join(sys.path), launch, *program]
+        # The interpreter flags of this Python, such as -O, for the script.
+        flags: list[str] = vars(subprocess)["_args_from_interpreter_flags"]()
+        command = [sys.executable, *flags, "-c", _BOOT, "\n".join(sys.path), launch, *program]
         self._process = subprocess.Popen(command, close_fds=False)  # noqa: S603 - this Python; the script inherits all descriptors
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        self.pid = self._process.pid
 
     def wait(self, look: Callable[[], None]) -> int:
         """Wait for the end and return the exit code as a shell gives it. Calls `look` at least every 0.5 s."""
@@ -133,12 +128,6 @@ class WatchedProcess:
 
 def exit_code(returned: int) -> int:
     return returned if returned >= 0 else SIGNALLED - returned
-
-
-def _own_flags() -> list[str]:
-    """The interpreter flags of this Python, such as -O, for the script."""
-    flags: list[str] = vars(subprocess)["_args_from_interpreter_flags"]()
-    return flags
 
 
 Script = Annotated[str, opt.argument("SCRIPT", "A script; with -m, the name of a module.")]
@@ -213,20 +202,19 @@ def watch(
     if step is not None:
         NamedFunction(step)
     watched = None if steps is None else whole_of(steps, "--steps", 1, MAX_STEPS, "the steps to watch, such as 20")
-    options = make_options(skipped, watched, _seconds(duration), device, True, capacity, "--capacity")
+    seconds = None if duration is None else seconds_of(duration, "--duration", MAX_DURATION_S)
+    options = make_options(skipped, watched, seconds, device, True, capacity, "--capacity")
     compared = checked_ceilings(None if ceilings == _NONE else ceilings)
     target = find_target(device)
     with tempfile.TemporaryDirectory(prefix="pyxfer-watch-") as folder:
         driver = target.choice.engine.driver_version() if target.choice.runtime == "cuda" else 0
         launch = Launch(options, folder, is_module, skip_s, step or "", by_signal, driver)
-        reporter = _Reporter(Path(folder), target, compared, exports, several=by_signal, details=details, quiet=quiet)
+        reporter = _Reporter(Path(folder), target, compared, exports, by_signal, details, quiet)
         code = _run(launch, [script, *(arguments or ())], reporter)
     raise SystemExit(code)
 
 
 def _run(launch: Launch, program: list[str], reporter: _Reporter) -> int:
-    from dataclasses import replace
-
     with BlockedSignals() as before:
         process = WatchedProcess(replace(launch, blocked=before).pack(), program)
         if launch.by_signal and not reporter.is_quiet:
@@ -236,50 +224,40 @@ def _run(launch: Launch, program: list[str], reporter: _Reporter) -> int:
     return code or (NOT_VALID if reporter.has_lost_a_report else 0)
 
 
+@dataclass
 class _Reporter:
     """Reports on every window that the script's process has written."""
 
-    def __init__(
-        self,
-        folder: Path,
-        target: Target,
-        ceilings: Run | str | None,
-        exports: WatchExports,
-        *,
-        several: bool,
-        details: bool,
-        quiet: bool,
-    ) -> None:
-        self._folder = folder
-        self._target = target
-        self._ceilings = ceilings
-        self._exports = exports
-        self._several = several
-        self._details = details
-        self._count = 0
-        self.is_quiet = quiet
-        self.has_lost_a_report = False
+    folder: Path
+    target: Target
+    ceilings: Run | str | None
+    exports: WatchExports
+    several: bool
+    details: bool
+    is_quiet: bool
+    has_lost_a_report: bool = False
+    count: int = 0
 
     def look(self) -> None:
         """Report new windows while the script runs. No ceiling is measured, because it would disturb the script."""
-        self._report_new(None if self._ceilings == _MEASURED else self._ceilings)
+        self._report_new(None if self.ceilings == _MEASURED else self.ceilings)
 
     def finish(self, code: int) -> None:
         """Report the remaining windows after the script has ended."""
         refusal = self._words("refusal")
         if refusal:
             raise UsageError(refusal)
-        self._report_new(self._ceilings)
-        if not self._count:
-            if self._target.choice.reason:
-                say(self._target.choice.reason)
+        self._report_new(self.ceilings)
+        if not self.count:
+            if self.target.choice.reason:
+                say(self.target.choice.reason)
             say(f"nothing was watched: {self._words('note') or _why_nothing(code)}")
 
     def _report_new(self, ceilings: Run | str | None) -> None:
         from pyxfer._watch.launch import window_path
 
-        while (path := window_path(str(self._folder), self._count + 1)).exists():
-            self._count += 1
+        while (path := window_path(str(self.folder), self.count + 1)).exists():
+            self.count += 1
             try:
                 self._report(path, ceilings)
             except PyxferError as error:  # the script's exit code must be kept
@@ -292,9 +270,9 @@ class _Reporter:
         from pyxfer._watch.window import load_window, within_capacity
 
         window = load_window(path)
-        watched = make_document(window, self._target, ceilings, unchanged=True)
+        watched = make_document(window, self.target, ceilings, unchanged=True)
         try:
-            self._exports.write(self._count, within_capacity(window), watched)
+            self.exports.write(self.count, within_capacity(window), watched)
         finally:
             self._show(watched)
 
@@ -305,13 +283,13 @@ class _Reporter:
         from pyxfer._report.layout import Page
         from pyxfer._report.watch import print_watch
 
-        if self._several:
-            say(f"watch {self._count}")
-        print_watch(watched, Page(sys.stderr, details=self._details))
+        if self.several:
+            say(f"watch {self.count}")
+        print_watch(watched, Page(sys.stderr, details=self.details))
         sys.stderr.flush()
 
     def _words(self, name: str) -> str:
-        path = self._folder / name
+        path = self.folder / name
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
@@ -323,10 +301,6 @@ def _skip(text: str) -> tuple[int, float]:
         return 0, seconds_of(text, "--skip", MAX_DURATION_S)
     except UsageError as error:
         raise UsageError(f"{error} Or give a number of steps such as 10.") from error
-
-
-def _seconds(text: str | None) -> float | None:
-    return None if text is None else seconds_of(text, "--duration", MAX_DURATION_S)
 
 
 def _why_nothing(code: int) -> str:

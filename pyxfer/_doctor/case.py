@@ -15,10 +15,11 @@ from pyxfer._document.machines import (
     Link,
     LinkState,
     Side,
+    describe,
     protocol_gbps,
 )
 from pyxfer._document.runs import Measurement, Run
-from pyxfer._machine.link import bottleneck, describe
+from pyxfer._machine.link import bottleneck
 
 T = TypeVar("T")
 Findings = Iterator[Finding]

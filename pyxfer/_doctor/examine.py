@@ -13,9 +13,9 @@ import msgspec
 from pyxfer._doctor import host, link, speed
 from pyxfer._doctor.case import Case, Check, Rule
 from pyxfer._document.examinations import Examination, Finding, Health, Nearest, Reference, Status
-from pyxfer._document.machines import Fact, LinkState
+from pyxfer._document.machines import Fact, LinkState, describe
 from pyxfer._document.runs import Run
-from pyxfer._machine.link import bottleneck, describe
+from pyxfer._machine.link import bottleneck
 from pyxfer.units import format_size
 
 _FOLDER = "references"

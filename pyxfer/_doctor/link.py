@@ -17,7 +17,7 @@ from pyxfer._document.machines import (
     LinkState,
     protocol_gbps,
 )
-from pyxfer._machine.link import narrowest_hop
+from pyxfer._machine.link import RESEAT, narrowest_hop
 from pyxfer.units import format_gbps, format_percent, format_size
 
 BIT_ERRORS = 1e-12
@@ -60,8 +60,9 @@ def replays(case: Case) -> Findings:
 def _replayed(health: Health, count: int) -> Finding:
     most = most_errors(health.moved_bytes)
     check = Check("replays", "replays", f"at most {most}: the specification allows one wrong bit in 1e12")
+    per_tb = f"{count / (health.moved_bytes / 1e12):.3g} per TB" if health.moved_bytes else "nothing crossed"
     packets = f"{count} sent again" if count else "no packet sent again"
-    seen = f"{packets} while {format_size(health.moved_bytes)} crossed, {_per_tb(count, health)}"
+    seen = f"{packets} while {format_size(health.moved_bytes)} crossed, {per_tb}"
     total = health.before.replays.value or 0
     seen += f"; {total} before" if total else ""
     if _grown(health, lambda counters: counters.replay_rollovers).value:
@@ -119,11 +120,6 @@ def _added(before: Fact[int], after: Fact[int]) -> Fact[int]:
     return Fact(after.value - before.value)
 
 
-def _per_tb(count: int, health: Health) -> str:
-    return f"{count / (health.moved_bytes / 1e12):.3g} per TB" if health.moved_bytes else "nothing crossed"
-
-
-_RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
 _SLOT = "use a slot that can do as much as the device, or raise the slot's limit in the firmware"
 _WHY_STATE = "device and slot agree on the most that both can do, and an idle link slows down until it is used"
 
@@ -141,20 +137,16 @@ def link(case: Case) -> Findings:
     seen, sure = f"{state_text(loaded.value)} under load", case.kernel_sureness
     if now is not None and now.generation < loaded.value.generation:
         seen += f"; {state_text(now)} while idle, which saves power and is normal"
-    if _copies_exceed_link(case):
+    # Whether verified copies were faster than the shown link can carry them.
+    raw_gbps = case.run.link.raw_peak_gbps.value
+    if raw_gbps is not None and _fastest_gbps(case) > raw_gbps * MAX_SHARE:
         why = "copies were faster than such a link can be, so the driver shows a wrong state"
         do = "measure again; in a virtual machine check the link from its host (lspci -vv, LnkSta)"
         yield check.suspicious(seen, why, "certain", do)
     elif _is_less(loaded.value, both.value):
-        yield check.wrong(seen, _why_less(loaded.value, both.value), sure, _RESEAT)
+        yield check.wrong(seen, _why_less(loaded.value, both.value), sure, RESEAT)
     else:
         yield check.fine(seen, _WHY_STATE, sure)
-
-
-def _copies_exceed_link(case: Case) -> bool:
-    """Whether verified copies were faster than the shown link can carry them."""
-    raw_gbps = case.run.link.raw_peak_gbps.value
-    return raw_gbps is not None and _fastest_gbps(case) > raw_gbps * MAX_SHARE
 
 
 def _fastest_gbps(case: Case) -> float:
@@ -202,7 +194,11 @@ def path(case: Case, check: Check, narrowest: Hop) -> Finding:
         return _narrow(case, narrowest, check)
     stuck = next((hop for hop in links[1:] if _may_be_stuck(case, hop)), None)
     if stuck is not None:
-        return _stuck(stuck, check)
+        seen = (
+            f"the link of {stuck.pci}, above the device, was {state_text(stuck.now.value)} when the device's was awake"
+        )
+        cause = "no copy was faster than it is: weak signals, or an older riser"
+        return check.wrong(seen, f"it could be {state_text(stuck.most.value)}, and {cause}", "likely", RESEAT)
     ways = "one link" if len(links) == 1 else f"{len(links)} links, none narrower than its own"
     hidden = ", as far as a virtual machine shows" if case.is_virtual else ""
     idle = "".join(
@@ -229,17 +225,11 @@ def _may_be_stuck(case: Case, hop: Hop) -> bool:
     return own.generation >= loaded.generation and carried < loaded.gbps and 0.0 < _fastest_gbps(case) <= carried
 
 
-def _stuck(hop: Hop, check: Check) -> Finding:
-    seen = f"the link of {hop.pci}, above the device, was {state_text(hop.now.value)} when the device's was awake"
-    cause = "no copy was faster than it is: weak signals, or an older riser"
-    return check.wrong(seen, f"it could be {state_text(hop.most.value)}, and {cause}", "likely", _RESEAT)
-
-
 def _narrow(case: Case, hop: Hop, check: Check) -> Finding:
     working, most, sure = hop.working.value, hop.most.value, case.kernel_sureness
     seen = f"the link of {hop.pci}, above the device, is {state_text(working)}"
     if working is not None and most is not None and _is_less(working, most):
-        return check.wrong(seen, f"it could be {state_text(most)}: {_why_less(working, most)}", sure, _RESEAT)
+        return check.wrong(seen, f"it could be {state_text(most)}: {_why_less(working, most)}", sure, RESEAT)
     why = "all devices below that port share it, and none of them can be faster"
     return check.suspicious(seen, why, sure, "use a slot of the processor itself, or of a wider port")
 

@@ -54,7 +54,6 @@ def doctor(
         UsageError: an argument is not valid; nothing was measured.
         CudaUnavailableError: a GPU is required and none is usable.
         CudaError: the device failed before anything was measured.
-
     """
     if is_host_name(device) and require_gpu:
         raise UsageError("The device is host memory, but a GPU is required: leave one of the two options out.")

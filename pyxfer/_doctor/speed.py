@@ -160,7 +160,10 @@ def ceilings(case: Case) -> Findings:
 def _ceiling(case: Case, side: Side) -> Finding:
     found = best(case.run, side)
     if found is None or found.rate.value is None:
-        return _of_ceiling(side, "copies of page-locked memory").unknown(_why_none(case, side))
+        rows = [row for row in case.run.measurements if is_raw(row) and row.side == row.direction == side]
+        reasons = [row.rate.reason for row in rows if row.rate.reason is not None and row.memory != "pageable"]
+        why = case.run.failure or f"the run has no {side} copy of page-locked memory"
+        return _of_ceiling(side, "copies of page-locked memory").unknown(reasons[0] if reasons else why)
     if found.nbytes < MIN_BYTES:
         least, largest = format_size(MIN_BYTES), format_size(found.nbytes)
         reason = f"{largest} is the largest measured size, and below {least} the fixed cost of a copy hides the link"
@@ -168,22 +171,18 @@ def _ceiling(case: Case, side: Side) -> Finding:
     if case.run.device.confidential.value:
         reason = f"{_rate_text(found)}, lowered by encryption"
         return _of_ceiling(side, "not known for encrypted copies").unknown(reason, _COMPARE)
-    return _judged(case, side, found, found.rate.value)
+    if case.is_beyond_peak(found):
+        return _beyond_peak(case, "ceiling", f"ceiling {side}", found)
+    peak_gbps, status = case.usual_peak_gbps(side), case.status(side, found.rate.value.gbps)
+    if peak_gbps is None or status is None:
+        return _without_peak(case, side, found)
+    judged = _against_peak(case, side, found, found.rate.value, status, peak_gbps)
+    unsure = judged.status == "fine" and case.run.link.peak_gbps(side).value is None
+    return _without_peak(case, side, found) if unsure and _alike_share(case, found) is not None else judged
 
 
 def _of_ceiling(side: Side, expected: str) -> Check:
     return Check("ceiling", f"ceiling {side}", expected)
-
-
-def _judged(case: Case, side: Side, found: Measurement, rate: Rate) -> Finding:
-    if case.is_beyond_peak(found):
-        return _beyond_peak(case, "ceiling", f"ceiling {side}", found)
-    peak_gbps, status = case.usual_peak_gbps(side), case.status(side, rate.gbps)
-    if peak_gbps is None or status is None:
-        return _without_peak(case, side, found)
-    judged = _against_peak(case, side, found, rate, status, peak_gbps)
-    unsure = judged.status == "fine" and case.run.link.peak_gbps(side).value is None
-    return _without_peak(case, side, found) if unsure and _alike_share(case, found) is not None else judged
 
 
 def _beyond_peak(case: Case, code: str, subject: str, found: Measurement) -> Finding:
@@ -216,12 +215,6 @@ def _rate_text(row: Measurement) -> str:
     return f"{format_gbps(gbps_of(row))} at {format_size(row.nbytes)}"
 
 
-def _peak_name(case: Case, side: Side) -> str:
-    if case.run.link.peak_gbps(side).value is not None:
-        return "the protocol peak"
-    return f"the protocol peak at {max(case.least_payload_bytes, USUAL_PAYLOAD_BYTES)} B payload"
-
-
 def _peak_text(case: Case, side: Side, peak_gbps: float) -> str:
     """The peak, what it follows from, and for writes to the host the other length of their headers."""
     link = case.run.link
@@ -238,10 +231,17 @@ def _peak_text(case: Case, side: Side, peak_gbps: float) -> str:
 
 
 def _against_peak(case: Case, side: Side, found: Measurement, rate: Rate, status: Status, peak_gbps: float) -> Finding:
-    share, sure = rate.gbps / peak_gbps, _sure(case, side, rate, status)
+    # Certain if the whole interval of the median has the same status, also at any larger payload.
+    ends = [end for end in (rate.low_gbps, rate.high_gbps) if end is not None]
+    alike = all(case.status(side, end) == status for end in ends)
+    known = case.run.link.peak_gbps(side).value is not None or status == "wrong"
+    sure: Sureness = "certain" if ends and alike and known else "likely"
+    share = rate.gbps / peak_gbps
     if status == "wrong" and (case.run.device.mig.value or case.run.device.vgpu.value):
         status = "suspicious"  # a part of a GPU has only a part of the copy engines and the link
-    seen = f"{_rate_text(found)}, {format_percent(share)} of {_peak_name(case, side)}"
+    seen = f"{_rate_text(found)}, {format_percent(share)} of the protocol peak"
+    if case.run.link.peak_gbps(side).value is None:
+        seen += f" at {max(case.least_payload_bytes, USUAL_PAYLOAD_BYTES)} B payload"
     check = _of_ceiling(side, f"at least {case.shares.fine * 100:.0f} % of {_peak_text(case, side, peak_gbps)}")
     if status == "fine":
         return check.fine(seen, _WHY_PEAK, sure)
@@ -249,14 +249,6 @@ def _against_peak(case: Case, side: Side, found: Measurement, rate: Rate, status
     why = "; ".join(cause.text for cause in causes) or _unexplained(case)
     do = causes[0].do if causes else _link_advice(case)
     return check.finding(status, seen, why, sure, do)
-
-
-def _sure(case: Case, side: Side, rate: Rate, status: Status) -> Sureness:
-    """Certain if the whole interval of the median has the same status, also at any larger payload."""
-    ends = [end for end in (rate.low_gbps, rate.high_gbps) if end is not None]
-    alike = all(case.status(side, end) == status for end in ends)
-    known = case.run.link.peak_gbps(side).value is not None or status == "wrong"
-    return "certain" if ends and alike and known else "likely"
 
 
 def _alike_share(case: Case, found: Measurement) -> float | None:
@@ -278,12 +270,6 @@ def _without_peak(case: Case, side: Side, found: Measurement) -> Finding:
     return check.suspicious(seen, why, "likely", _MEASURE_AGAIN)
 
 
-def _why_none(case: Case, side: Side) -> str:
-    rows = [row for row in case.run.measurements if is_raw(row) and row.side == row.direction == side]
-    reasons = [row.rate.reason for row in rows if row.rate.reason is not None and row.memory != "pageable"]
-    return reasons[0] if reasons else case.run.failure or f"the run has no {side} copy of page-locked memory"
-
-
 def known_host(case: Case) -> Findings:
     """Copies compared with a known host of the same kind, if the comparison with the peak finds no fault."""
     nearest = case.nearest
@@ -294,18 +280,15 @@ def known_host(case: Case) -> Findings:
         share = None if found is None else _share_of_known(nearest, found)
         if found is None or share is None or case.is_beyond_peak(found):
             continue
-        if _reaches_peak(case, side, found) and (share >= ALIKE_SHARE or not _explained(case)):
+        is_judged = case.run.link.peak_gbps(side).value is not None and found.nbytes >= MIN_BYTES
+        reaches_peak = is_judged and case.status(side, gbps_of(found)) == "fine"
+        if reaches_peak and (share >= ALIKE_SHARE or not _explained(case)):
             yield _against_known(nearest.reference, case, side, found, share)
 
 
 def _explained(case: Case) -> bool:
     """Whether another finding is the cause of slow copies already, so that they are not one more."""
     return any((*_remote_memory(case), *_other_users(case), *_replays(case), *_throttling(case)))
-
-
-def _reaches_peak(case: Case, side: Side, found: Measurement) -> bool:
-    known = case.run.link.peak_gbps(side).value is not None
-    return known and found.nbytes >= MIN_BYTES and case.status(side, gbps_of(found)) == "fine"
 
 
 def _share_of_known(nearest: Nearest, found: Measurement) -> float | None:

@@ -185,15 +185,11 @@ def _named(ends: Iterable[int]) -> Ends:
 
 
 def _traffic_cell(traffic: TrafficPlan, side: CellSide, source: Ends, destination: Ends) -> Cell:
-    direction = _direction_of(traffic)
+    found = {flow.side for flow in traffic.flows}
+    direction = "both" if len(found) > 1 else found.pop()
     memory = "device" if direction in ("peer", "local") else "pinned"
     what = (traffic.group, traffic.case, direction, side, memory, traffic.nbytes)
     return Cell(*what, engine=traffic.engine, source=source, destination=destination, node=traffic.node)
-
-
-def _direction_of(traffic: TrafficPlan) -> CellDirection:
-    found = {flow.side for flow in traffic.flows}
-    return "both" if len(found) > 1 else found.pop()
 
 
 def cell_of_latency(row: Latency) -> Cell:

@@ -72,7 +72,8 @@ _BY_STRUCT = {kind.struct: kind for kind in KINDS}
 
 
 def encode(document: object) -> bytes:
-    return on_one_line(msgspec.json.format(to_sealed_json(document), indent=1)) + b"\n"
+    data = msgspec.json.format(to_sealed_json(document), indent=1)
+    return _ONE_LINE.sub(lambda found: _LINE_END.sub(b" ", found.group()), data) + b"\n"
 
 
 def to_sealed_json(document: object) -> bytes:
@@ -158,7 +159,15 @@ def _decode_json(kind: Kind[T], document: Any, source: str) -> T:
     wanted = f"{kind.phrase}: name a file that {kind.writer} wrote."
     if named is not None and named is not kind:  # before the version, because each kind has versions of its own
         raise DocumentError(f"{source} is {named.phrase}, not {wanted}")
-    _check_version(document, source, kind)
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if type(version) is not int or version < 1:
+        raise DocumentError(
+            f"{source} has no schema_version, so it is not a pyxfer {kind.title}: name a file that pyxfer saved."
+        )
+    if version > kind.version:
+        raise DocumentError(
+            f"{source} has schema_version {version}, and this pyxfer reads up to {kind.version}: upgrade pyxfer."
+        )
     if named is None and kind is not RUN:  # the types of a run refuse any other value of its `kind` field
         raise DocumentError(f"{source} is not {wanted}")
     try:
@@ -179,18 +188,6 @@ def _with_inner(document: Json, source: str) -> Json:
         elif isinstance(value, list):
             found[field] = [_decode_json(kind, each, f"{field}[{i}] of {source}") for i, each in enumerate(value)]
     return {**document, **found}
-
-
-def _check_version(document: Any, source: str, kind: Kind[Any]) -> None:
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    if type(version) is not int or version < 1:
-        raise DocumentError(
-            f"{source} has no schema_version, so it is not a pyxfer {kind.title}: name a file that pyxfer saved."
-        )
-    if version > kind.version:
-        raise DocumentError(
-            f"{source} has schema_version {version}, and this pyxfer reads up to {kind.version}: upgrade pyxfer."
-        )
 
 
 def _parse(data: bytes, source: str, title: str) -> Any:
@@ -226,10 +223,6 @@ def to_bare_json(value: object) -> bytes:
 _ONE_LINE = re.compile(rb'\{\s*"number":[^{}]*\{[^{}]*\}[^{}]*\}|[\[{]\n[^\[\]{}]*[\]}]')
 
 
-def on_one_line(data: bytes) -> bytes:
-    return _ONE_LINE.sub(lambda found: _LINE_END.sub(b" ", found.group()), data)
-
-
 def _escape_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()
@@ -240,10 +233,6 @@ def _escape_surrogates(value: Any) -> Any:
 
 def save(document: object, path: Path) -> None:
     write_whole(path, encode(document))
-
-
-def load_as(struct: type[T], path: Path) -> T:
-    return decode(struct, read_whole(path), repr(os.fspath(path)))
 
 
 def load(path: Path) -> Any:

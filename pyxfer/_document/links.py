@@ -16,7 +16,7 @@ from pyxfer._document.machines import Device, Environment, Fact, Link, Remark, S
 from pyxfer._document.printing import HasTable, ShortRepr
 from pyxfer._document.runs import Ending, Rate, Share
 from pyxfer.errors import UsageError
-from pyxfer.units import format_gbps, format_size
+from pyxfer.units import format_gbps, format_size, joined
 
 HOST_END = -1
 LOAD_BYTES = 8
@@ -44,8 +44,7 @@ def end_name(end: int) -> str:
 
 def end_names(ends: Sequence[int]) -> str:
     """`0, 1 and 2`."""
-    words = [end_name(end) for end in ends]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return joined([end_name(end) for end in ends])
 
 
 class LinkDevice(msgspec.Struct, frozen=True):

@@ -42,8 +42,9 @@ class SavedDocument(msgspec.Struct, frozen=True):
             DocumentError: the file cannot be read, or is not such a document; the text says why.
         """
         from pyxfer._document import codec
+        from pyxfer._document.files import read_whole
 
-        return codec.load_as(cls, path)
+        return codec.decode(cls, read_whole(path), repr(os.fspath(path)))
 
 
 STAGED = "staged"
@@ -177,6 +178,11 @@ class LinkState(msgspec.Struct, frozen=True):
         """Transfers x lanes x encoding; 0.0 for a generation that is not in the table."""
         transfers = GIGATRANSFERS.get(self.generation, 0.0)
         return transfers * self.width * _ENCODING.get(self.generation, 0.0) / 8
+
+
+def describe(state: LinkState) -> str:
+    """`PCIe 5.0 x16`."""
+    return f"PCIe {state.generation}.0 x{state.width}"
 
 
 class Hop(msgspec.Struct, frozen=True):

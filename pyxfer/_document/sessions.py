@@ -92,33 +92,29 @@ def runs_of(session: XferSession) -> tuple[Run, ...]:
 def _run(session: XferSession, number: int) -> Run:
     place = session.places[number]
     results = [result for result in session.tests if result.place == number]
+    rows = [result.measurement for result in results]
     return Run(
         kind="measure",
         ended=session.ended,
         runtime=place.runtime,
         runtime_reason=place.runtime_reason,
-        parameters=_parameters(str(place.device.index), results),
+        parameters=Parameters(
+            device=str(place.device.index),
+            directions=tuple(dict.fromkeys(row.direction for row in rows)),
+            memories=(),
+            modes=tuple(dict.fromkeys(row.mode for row in rows)),
+            sizes_bytes=tuple(sorted({row.nbytes for row in rows})),
+            fresh=False,
+            precision=max((result.precision for result in results), default=0.0),
+            budget_s=max((result.budget_s for result in results), default=0.0),
+            seed=0,
+            min_rounds=1,
+        ),
         device=place.device,
         link=place.link,
         placement=machines.Placement(*_NOT_TAKEN),
         environment=place.environment,
-        measurements=tuple(result.measurement for result in results),
-    )
-
-
-def _parameters(device: str, results: list[Tested]) -> Parameters:
-    rows = [result.measurement for result in results]
-    return Parameters(
-        device=device,
-        directions=tuple(dict.fromkeys(row.direction for row in rows)),
-        memories=(),
-        modes=tuple(dict.fromkeys(row.mode for row in rows)),
-        sizes_bytes=tuple(sorted({row.nbytes for row in rows})),
-        fresh=False,
-        precision=max((result.precision for result in results), default=0.0),
-        budget_s=max((result.budget_s for result in results), default=0.0),
-        seed=0,
-        min_rounds=1,
+        measurements=tuple(rows),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import exp, lgamma
 
 import msgspec
@@ -19,12 +18,8 @@ _IDENTIFIES = 0.5
 
 Key = tuple[bool, str]
 """Whether it is a label, and its name."""
-
-
-@dataclass(frozen=True)
-class Member:
-    place: int
-    facts: Mapping[Key, str]
+Member = tuple[int, Mapping[Key, str]]
+"""The place of a host in the fleet, and its facts."""
 
 
 def facts_of(facts: Mapping[str, str], labels: Mapping[str, str]) -> dict[Key, str]:
@@ -54,22 +49,22 @@ def contrasts(
 
 def _candidates(slow: Sequence[Member], others: Sequence[Member]) -> list[tuple[Key, str]]:
     values: dict[Key, Counter[str]] = defaultdict(Counter)
-    for member in (*slow, *others):
-        for key, value in member.facts.items():
+    for _, facts in (*slow, *others):
+        for key, value in facts.items():
             values[key][value] += 1
     useful = {key for key, counts in values.items() if 1 < len(counts) <= max(2, _IDENTIFIES * sum(counts.values()))}
-    return list(dict.fromkeys(pair for member in slow for pair in member.facts.items() if pair[0] in useful))
+    return list(dict.fromkeys(pair for _, facts in slow for pair in facts.items() if pair[0] in useful))
 
 
 def _contrast(
     slow: Sequence[Member], others: Sequence[Member], key: Key, value: str, cells: tuple[Cell, ...]
 ) -> Contrast:
-    with_fact = [member for member in slow if member.facts.get(key) == value]
+    with_fact = tuple(place for place, facts in slow if facts.get(key) == value)
     counts = (
         len(with_fact),
-        sum(key in member.facts for member in slow),
-        sum(member.facts.get(key) == value for member in others),
-        sum(key in member.facts for member in others),
+        sum(key in facts for _, facts in slow),
+        sum(facts.get(key) == value for _, facts in others),
+        sum(key in facts for _, facts in others),
     )
     return Contrast(
         what=key[1],
@@ -81,7 +76,7 @@ def _contrast(
         of_others=counts[3],
         chance=chance_of(*counts),
         significant=False,
-        hosts=tuple(member.place for member in with_fact),
+        hosts=with_fact,
         cells=cells,
     )
 

@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -20,13 +21,12 @@ from pyxfer._doctor.session import examine_device
 from pyxfer._document.examinations import Finding
 from pyxfer._document.fleets import HostReport
 from pyxfer._document.links import Links
-from pyxfer._document.machines import Device, Fact, LinkState, Remark
+from pyxfer._document.machines import Device, Fact, LinkState, describe
 from pyxfer._document.runs import Ending, Run
 from pyxfer._fleet.cells import cells_of_links, cells_of_run
 from pyxfer._links.plan import DEFAULT_PRECISION, make_request
 from pyxfer._links.session import run_on
 from pyxfer._machine.devices import find_device, list_devices
-from pyxfer._machine.link import describe
 from pyxfer._machine.numa import device_node
 from pyxfer._machine.sysfs import read_text
 from pyxfer._measure.link_runs import runs_of
@@ -153,8 +153,9 @@ class Job:
         seconds = min(_MAX_LINKS_S, max(0.1, self._left_s()))
         request = make_request(None, ("together",), ("ce",), size, DEFAULT_PRECISION, seconds, None)
         brief, report = replace(request, brief=True, complete=True), self._on_progress
+        keep = partial(setattr, self, "_links")
         try:
-            links = run_on(self._choice, self._devices, brief, on_progress=report, save_to=self._keep_links)
+            links = run_on(self._choice, self._devices, brief, on_progress=report, save_to=keep)
         except (PyxferError, MemoryError) as error:
             self._note_failure(f"links: {error}", error)
             return
@@ -172,9 +173,6 @@ class Job:
     def _keep_run(self, run: Run) -> None:
         """Keep the run, or what there is of it, for a report when the job is stuck."""
         self._runs[run.device.index] = run
-
-    def _keep_links(self, links: Links) -> None:
-        self._links = links
 
     def _note_end(self, what: str, found: Run | Links) -> None:
         if found.ended == "interrupted":
@@ -197,6 +195,10 @@ class Job:
         environment = runs[0].environment if runs else None
         if environment is not None and self._name is not None:  # in a container the host has another name
             environment = msgspec.structs.replace(environment, host=self._name)
+        # Each remark once, because most of them are of the host and not of a GPU.
+        of_links = () if links is None else links.remarks
+        # With one GPU, the remark that nothing was measured together is expected.
+        others = (remark for remark in of_links if remark.code != "one-device")
         return HostReport(
             kind="host",
             ended="failed" if failures else self._ended,
@@ -210,7 +212,7 @@ class Job:
             cells=(*chain.from_iterable(map(cells_of_run, runs)), *(cells_of_links(links) if links else ())),
             facts=read_facts([*runs, *self._other_runs()]),
             findings=tuple(_merged(self._findings, len(self._devices))),
-            remarks=_remarks(runs, links),
+            remarks=tuple(dict.fromkeys((*chain.from_iterable(run.remarks for run in runs), *others))),
             failure="; ".join(failures) or None,
         )
 
@@ -235,14 +237,6 @@ def _merged(found: Sequence[tuple[int, Finding]], devices: int) -> Iterator[Find
     for finding, numbers in alike.items():
         of_some = "" if len(numbers) == devices else f" of GPU {', '.join(map(str, numbers))}"
         yield msgspec.structs.replace(finding, subject=finding.subject + of_some)
-
-
-def _remarks(runs: Sequence[Run], links: Links | None) -> tuple[Remark, ...]:
-    """Each remark once, because most of them are of the host and not of a GPU."""
-    of_links = () if links is None else links.remarks
-    # With one GPU, the remark that nothing was measured together is expected.
-    others = (remark for remark in of_links if remark.code != "one-device")
-    return tuple(dict.fromkeys((*chain.from_iterable(run.remarks for run in runs), *others)))
 
 
 # --- facts that may explain why a host is slower than others ----------------------------------------------------------

@@ -16,12 +16,24 @@ import numpy as np
 from pyxfer._document import fleets
 from pyxfer._document.cells import Cell
 from pyxfer._document.machines import Fact, Remark, unknown, version_of
-from pyxfer._fleet import small_cohorts
-from pyxfer._fleet.cohorts import Table, columns_of, rows_of, signs_of, tables_of
+from pyxfer._fleet.cohorts import (
+    FEWEST,
+    Expected,
+    Table,
+    columns_of,
+    expected_again,
+    expected_of,
+    judge_few,
+    peaks_of,
+    rows_of,
+    signs_of,
+    slower_than_known,
+    tables_of,
+)
 from pyxfer._fleet.collect import Arrival, has_figures
-from pyxfer._fleet.contrast import Member, contrasts, facts_of
+from pyxfer._fleet.contrast import contrasts, facts_of
 from pyxfer._fleet.losses import Floats, Judged, answers_of, controls_of, judge_figures, looks_again
-from pyxfer.units import parse_moment
+from pyxfer.units import first_of, parse_moment
 
 _MAX_LOG = 50.0
 """A latency cannot rise further between the least and the most that documents may have."""
@@ -68,13 +80,13 @@ def judge(arrivals: Iterable[Arrival], *, confirmations: Sequence[Arrival] = ())
     cohorts = []
     for table in tables:
         reports = [report for place in table.places if (report := rows[place].report) is not None]
-        expected = small_cohorts.expected_of(table, reports) if len(reports) < settings.smallest_cohort else []
+        expected = expected_of(table, reports) if len(reports) < settings.smallest_cohort else []
         looks = {row: again.get(rows[place].host) for row, place in enumerate(table.places)}
         measured = {row: rows_of(found, table.columns)[0] for row, found in looks.items() if found}
         verdicts = _judge_cohort(table, expected, measured, tests, settings)
-        of_all = None if expected else small_cohorts.slower_than_known(table, verdicts.judged.medians, reports)
+        of_all = None if expected else slower_than_known(table, verdicts.judged.medians, reports)
         remarks = (*([of_all] if of_all else []), *verdicts.remarks)
-        known_peaks = small_cohorts.peaks_of(reports)
+        known_peaks = peaks_of(reports)
         found_peaks = (known_peaks.get(column.cell) for column in table.columns)
         peaks = tuple(unknown(fleets.NO_PEAK) if peak is None else Fact(peak) for peak in found_peaks)
         cohorts.append(replace(verdicts, peaks=peaks, remarks=remarks))
@@ -93,7 +105,7 @@ def derive_fleet(fleet: fleets.Fleet) -> fleets.Fleet:
     tests, cohorts = _count_tests(tables), []
     for cohort, table in zip(fleet.cohorts, tables, strict=True):
         is_few = len(table.places) < fleet.settings.smallest_cohort
-        expected = small_cohorts.expected_again(cohort.cells, table) if is_few else []
+        expected = expected_again(cohort.cells, table) if is_few else []
         looks = {row: fleet.hosts[place].again for row, place in enumerate(table.places) if fleet.hosts[place].again}
         signs = signs_of(table.columns)
         again = {row: signs * np.log(np.array(found, np.float64)) for row, found in looks.items()}
@@ -222,7 +234,7 @@ def _not_judged(row: Arrival) -> fleets.FleetHost:
 
 def _judge_cohort(
     table: Table,
-    expected: Sequence[small_cohorts.Expected | None],
+    expected: Sequence[Expected | None],
     measured: Mapping[int, Floats],
     tests: int,
     s: fleets.FleetSettings,
@@ -236,7 +248,7 @@ def _judge_cohort(
         judged.flagged[:, ~enough] = False
         reason = f"{count} hosts that should be equal"
     else:
-        judged = small_cohorts.judge_few(table, expected)
+        judged = judge_few(table, expected)
         judges = tuple("none" if each is None else each.judge for each in expected)
         reason = _few_reason(count, judges, s)
     looks = looks_again(judged, measured)
@@ -266,8 +278,7 @@ def _few_reason(hosts: int, judges: Sequence[fleets.Judge], s: fleets.FleetSetti
     words = " and ".join(beside[each] for each in dict.fromkeys(judges) if each in beside)
     count = "1 host" if hosts == 1 else f"{hosts} hosts"
     least = f"fewer than {s.smallest_cohort} equal hosts show no spread"
-    fewest = small_cohorts.FEWEST
-    missing = f"no known host has this GPU and link, no peak is known, and {fewest} hosts are needed to compare them"
+    missing = f"no known host has this GPU and link, no peak is known, and {FEWEST} hosts are needed to compare them"
     return f"{count}; {least}; held against {words}" if words else f"{count}; {least}; {missing}"
 
 
@@ -370,9 +381,7 @@ def _contrasts_of(
     verdicts: _Verdicts, hosts: Sequence[fleets.FleetHost], settings: fleets.FleetSettings
 ) -> Iterator[fleets.Contrast]:
     """What the slow hosts of a cohort share, or else the suspect ones, and the slower hosts of two groups."""
-    members = {
-        place: Member(place, facts_of(hosts[place].facts, hosts[place].labels)) for place in verdicts.table.places
-    }
+    members = {place: (place, facts_of(hosts[place].facts, hosts[place].labels)) for place in verdicts.table.places}
 
     def found(chosen: Set[int], left_out: Set[int], cells: Iterable[Cell]) -> tuple[fleets.Contrast, ...]:
         slow, others = ([members[n] for n in sorted(each)] for each in (chosen, members.keys() - left_out))
@@ -406,20 +415,24 @@ def _remarks(rows: Sequence[Arrival], hosts: Sequence[fleets.FleetHost], tables:
     if shared:
         yield Remark(
             "one-machine",
-            f"several hosts call themselves by one name: {_few(shared)}",
+            f"several hosts call themselves by one name: {first_of(shared, _MAX_NAMED)}",
             "if they are one machine under several names, its jobs slowed each other down; name it once",
         )
     contended = [row.host for row in rows if row.report and any(r.code == "contended" for r in row.report.remarks)]
     if contended:
         yield Remark(
             "contended",
-            f"another pyxfer measured at the same time on {_few(contended)}",
+            f"another pyxfer measured at the same time on {first_of(contended, _MAX_NAMED)}",
             "wait until an earlier run has ended, and measure again",
         )
     now = time.time()
     ahead = [row.host for row in rows if _began_at(row.report) > now + _AHEAD_S]
     if ahead:
-        yield Remark("future", f"the clock was ahead on {_few(ahead)}: documents are of the future", "set these clocks")
+        yield Remark(
+            "future",
+            f"the clock was ahead on {first_of(ahead, _MAX_NAMED)}: documents are of the future",
+            "set these clocks",
+        )
     doubled = sorted({row.host for row in rows if row.state == "duplicate"})
     if doubled:
         have = "1 host has" if len(doubled) == 1 else f"{len(doubled)} hosts have"
@@ -430,14 +443,10 @@ def _remarks(rows: Sequence[Arrival], hosts: Sequence[fleets.FleetHost], tables:
         )
 
 
-def _few(hosts: Sequence[str], mark: str = ", ") -> str:
-    more = len(hosts) - _MAX_NAMED
-    return mark.join([*hosts[:_MAX_NAMED], *([f"and {more} more"] if more > 0 else [])])
-
-
 def _second_remarks(unanswered: Sequence[Arrival], too_early: int, misnamed: int) -> Iterator[Remark]:
     if unanswered:
-        which = _few([f"{row.host}: {row.state}, {row.reason or 'no reason given'}" for row in unanswered], "; ")
+        rows = [f"{row.host}: {row.state}, {row.reason or 'no reason given'}" for row in unanswered]
+        which = first_of(rows, _MAX_NAMED, "; ")
         yield Remark("unanswered", f"no second measurement of {which}", "measure these hosts again")
     if too_early:
         text = f"{_ignored(too_early)}: the judged ones are as new or newer"

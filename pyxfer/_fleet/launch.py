@@ -99,6 +99,8 @@ class Answer:
 
 class Launcher(Protocol):
     name: str
+    hosts: list[str]
+    """The hosts that it knows of."""
 
     @property
     def named(self) -> Collection[str]:
@@ -107,9 +109,6 @@ class Launcher(Protocol):
     @property
     def running(self) -> int:
         """The number of hosts that have begun and not answered."""
-
-    def hosts(self) -> list[str]:
-        """The hosts that it knows of."""
 
     def start(self, hosts: Sequence[str]) -> None:
         """Begin with these hosts. It may be called again when all of them have answered."""
@@ -152,32 +151,26 @@ class _Child:
 Explain = Callable[[int, str], tuple[AnswerState, str] | None]
 
 
+@dataclass
 class Processes:
     """A launcher that runs one process on this machine for each host, `at_once` of them at a time.
 
-    `explain` gives the state for an exit code and what the process wrote on stderr, if it knows a special one. `end_s`:
-    how long jobs take to end after the end of their stdin, if that ends them.
+    `_explain` gives the state for an exit code and what the process wrote on stderr, if it knows a special one.
+    `_end_s`: how long jobs take to end after the end of their stdin, if that ends them.
     """
 
-    def __init__(
-        self,
-        name: str,
-        hosts: Sequence[str],
-        command_of: Callable[[str], list[str]],
-        limit_s: float,
-        at_once: int,
-        explain: Explain,
-        end_s: float = 0.0,
-    ) -> None:
-        self.name = name
-        self._hosts = list(hosts)
-        self.named = frozenset(hosts)
-        self._command_of = command_of
-        self._limit_s = limit_s
+    name: str
+    hosts: list[str]
+    _command_of: Callable[[str], list[str]]
+    _limit_s: float
+    _at_once: int
+    _explain: Explain
+    _end_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.named = frozenset(self.hosts)
         most_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._at_once = min(at_once, max(1, (most_files - _OWN_FILES) // 2))
-        self._explain = explain
-        self._end_s = end_s
+        self._at_once = min(self._at_once, max(1, (most_files - _OWN_FILES) // 2))
         # All jobs have the same, without data. It ends when this process ends, however that happens.
         self._stdin, self._stdin_end = os.pipe()
         self._waiting: deque[str] = deque()
@@ -188,9 +181,6 @@ class Processes:
     @property
     def running(self) -> int:
         return len(self._children)
-
-    def hosts(self) -> list[str]:
-        return self._hosts
 
     def start(self, hosts: Sequence[str]) -> None:
         self._waiting.extend(hosts)

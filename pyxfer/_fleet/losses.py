@@ -86,7 +86,10 @@ def judge_figures(
     for cell, split in splits.items():
         medians[cell] = centres[split.faster[0], cell]
     ratios = figures - centres
-    spreads = _pooled(_MAD_TO_SD * _medians(np.abs(ratios)), families)
+    own_spreads = _MAD_TO_SD * _medians(np.abs(ratios))
+    usual = np.array([np.nanmedian(own_spreads[members]) for members in _members(families)])
+    # Few hosts do not show a cell's spread reliably, so that of its family counts if it is larger.
+    spreads: Floats = np.fmax(own_spreads, usual[np.asarray(families)])
     noise = [_good_side(ratios[:, members], spreads[members]) for members in _members(families)]
     hosts = np.count_nonzero(~np.isnan(ratios), axis=0)
     tails = _tails(noise, families, hosts, _two_looks(tests, settings), _FEW_MARGIN)
@@ -246,13 +249,6 @@ def _usual_errors(errors: Floats, share: float) -> Floats:
     """For each cell the standard error that this share of the hosts do not exceed; 0 if none is known."""
     known = [column[~np.isnan(column)] for column in errors.T]
     return np.array([float(np.quantile(column, share, method="higher")) if column.size else 0.0 for column in known])
-
-
-def _pooled(spreads: Floats, families: Sequence[int]) -> Floats:
-    """Each cell's own spread, or the usual one of its family if that is larger: few hosts do not show it reliably."""
-    usual = np.array([np.nanmedian(spreads[members]) for members in _members(families)])
-    larger: Floats = np.fmax(spreads, usual[np.asarray(families)])
-    return larger
 
 
 def _medians(figures: Floats) -> Floats:

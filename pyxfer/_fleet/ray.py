@@ -49,7 +49,7 @@ class RayLauncher:
         self._limit_s = 2 * QUEUE_S + queue_s + job.limit_s
         self._lines: queue.Queue[dict[str, Any]] = queue.Queue()
         self.named = frozenset(hosts)
-        self._hosts = list(hosts)
+        self.hosts = list(hosts)
         self._waiting: set[str] = set()
         self._begun: set[str] = set()
         self._over_at = 0.0
@@ -85,14 +85,11 @@ class RayLauncher:
             why = line.get("failure", ended)
             self.stop()
             raise UsageError(f"Ray gives no hosts ({why}): run this on a node of the cluster, or set RAY_ADDRESS.")
-        self._hosts = self._hosts or found
+        self.hosts = self.hosts or found
 
     @property
     def running(self) -> int:
         return len(self._begun & self._waiting)
-
-    def hosts(self) -> list[str]:
-        return self._hosts
 
     def start(self, hosts: Sequence[str]) -> None:
         self._waiting, self._begun = set(hosts), set()

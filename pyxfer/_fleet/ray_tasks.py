@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 _HOST_LABEL = "pyxfer/host"
@@ -101,14 +102,14 @@ def _nodes(ray: Any, *, cpu_too: bool) -> dict[str, dict[str, Any]]:
     }
 
 
+@dataclass
 class _Round:
-    def __init__(self, ray: Any, nodes: dict[str, dict[str, Any]], settings: dict[str, Any], tell: Any) -> None:
-        self._ray = ray
-        self._nodes = nodes
-        self._settings = settings
-        self._tell = tell
-        self._tasks: dict[Any, str] = {}
-        self._begun: set[str] = set()
+    _ray: Any
+    _nodes: dict[str, dict[str, Any]]
+    _settings: dict[str, Any]
+    _tell: Any
+    _tasks: dict[Any, str] = field(default_factory=dict)
+    _begun: set[str] = field(default_factory=set)
 
     def run(self, hosts: list[str]) -> None:
         for host in hosts:

@@ -54,11 +54,9 @@ class Kept:
     _unwritten: dict[Path, bytes] = field(default_factory=dict)
     _failure: str = ""
 
-    def put(self, part: str, host: str, data: bytes) -> None:
-        self._write(self.folder / part / f"{file_name(host)}.json", data)
-
-    def put_fleet(self, data: bytes) -> None:
-        self._write(self.folder / "fleet.json", data)
+    def put(self, name: str, data: bytes) -> None:
+        """Write a document to a file of this name in the folder."""
+        self._write(self.folder / name, data)
 
     def finish(self) -> str:
         """Try again what could not be written, and return why some of it still cannot; empty if all is written."""
@@ -91,7 +89,7 @@ class FleetRun:
     def run(self, *, confirm: bool = True) -> Fleet:
         """Measure all hosts and judge them, and measure those again that are flagged, beside two that are not."""
         try:
-            arrivals = self._measure(self.launcher.hosts(), FIRST)
+            arrivals = self._measure(self.launcher.hosts, FIRST)
             fleet = judge(arrivals)
             flagged = hosts_to_confirm(fleet) if confirm and not self.interrupted else ()
             if flagged:
@@ -118,7 +116,7 @@ class FleetRun:
 
     def _taken(self, answer: Answer, part: str) -> Arrival:
         if answer.output.strip():
-            self.kept.put(part, answer.host, answer.output)
+            self.kept.put(f"{part}/{file_name(answer.host)}.json", answer.output)
         arrival = answer.arrival(self.launcher.name)
         report = None if arrival.report is None else without_samples(arrival.report)
         return replace(arrival, report=report, named=answer.host in self.launcher.named)

@@ -58,7 +58,13 @@ class Bench:
         self._resources = RunResources(choice.engine, device.index, PATIENCE_S)
         crossing = {route.direction for route in routes if route.direction != "ingest" and lack_of_gpu is None}
         self._crosses_link = bool(crossing)
-        self._routes = _route_items(task, routes, lack_of_gpu)
+        # The routes at all sizes, with a NumPy copy if there are routes that stay on the host.
+        reference = [HOST_COPY] if any(route.direction == "ingest" for route in routes) else []
+        self._routes = [
+            Item(route_head(route, task), nbytes, None if route.direction == "ingest" else lack_of_gpu)
+            for nbytes in task.sizes
+            for route in (*reference, *routes)
+        ]
         self._items: list[Item[Any]] = [*_raw_items(task, crossing), *self._routes]
         self._arena: HostArena | None = None
         self.remarks: list[Remark] = []
@@ -92,7 +98,13 @@ class Bench:
     def _allocate(self, send: Send, placement: Placement) -> None:
         engine, device = self._choice.engine, self._device
         largest, cache = max(self._task.sizes), last_level_bytes()
-        _check_source_memory(largest)
+        available = available_host_bytes().value
+        needed = SOURCE_KINDS * 2 * largest
+        if available is not None and needed > available:
+            raise errors.UsageError(
+                f"Transfers of {format_size(largest)} need about {format_size(needed)} of host memory for sources, and "
+                f"{format_size(available)} is free. Choose smaller sizes or batches."
+            )
         self._arena = HostArena(engine, device.index, largest, cache)
         if self._crosses_link:
             check_memory(engine, device.index, MEMORIES, largest, cache)
@@ -227,31 +239,11 @@ def _raw_items(task: Task, directions: Set[Direction]) -> list[Item[CopyPlan]]:
     ]
 
 
-def _route_items(task: Task, routes: Sequence[Route], lack_of_gpu: str | None) -> list[Item[Route]]:
-    """The routes at all sizes, with a NumPy copy if there are routes that stay on the host."""
-    reference = [HOST_COPY] if any(route.direction == "ingest" for route in routes) else []
-    return [
-        Item(route_head(route, task), nbytes, None if route.direction == "ingest" else lack_of_gpu)
-        for nbytes in task.sizes
-        for route in (*reference, *routes)
-    ]
-
-
 def _image_bytes(task: Task) -> int | None:
     return IMAGE_BYTES if task.workload == "image-batch" else None
 
 
 SOURCE_KINDS = len(get_args(SourceKind))
-
-
-def _check_source_memory(largest: int) -> None:
-    available = available_host_bytes().value
-    needed = SOURCE_KINDS * 2 * largest
-    if available is not None and needed > available:
-        raise errors.UsageError(
-            f"Transfers of {format_size(largest)} need about {format_size(needed)} of host memory for sources, and "
-            f"{format_size(available)} is free. Choose smaller sizes or batches."
-        )
 
 
 def _drop(item: Item[Route]) -> None:

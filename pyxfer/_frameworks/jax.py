@@ -42,7 +42,9 @@ class JaxTransfer(base.ArrayTransfer):
         self.result.block_until_ready()
 
     def place_of(self, array: Any) -> base.Where:
-        return place_of(array)
+        # Page-locked host memory also belongs to a GPU, as another kind of memory.
+        on_gpu = all(device.platform != "cpu" for device in array.devices())
+        return "gpu" if on_gpu and array.sharding.memory_kind in OWN_MEMORY else "cpu"
 
     def address_of(self, array: Any) -> int:
         return int(array.unsafe_buffer_pointer())
@@ -128,26 +130,11 @@ def find_gpu(jax: Any, index: int) -> Any:
     raise RefusedError(f"JAX does not see GPU {index}, only {seen}")
 
 
-def find_cpu(jax: Any) -> Any:
-    try:
-        return jax.local_devices(backend="cpu")[0]
-    except (RuntimeError, AssertionError) as error:
-        raise RefusedError(
-            f"JAX has no CPU device ({base.first_line(error)}): add cpu to JAX_PLATFORMS, or unset it"
-        ) from error
-
-
 def sharding(jax: Any, device: Any, kind: str) -> Any:
     try:
         return jax.sharding.SingleDeviceSharding(device, memory_kind=kind)
     except (TypeError, ValueError) as error:
         raise RefusedError(f"not available in JAX {jax.__version__}: {device} has no memory of kind {kind}") from error
-
-
-def place_of(array: Any) -> base.Where:
-    # Page-locked host memory also belongs to a GPU, as another kind of memory.
-    on_gpu = all(device.platform != "cpu" for device in array.devices())
-    return "gpu" if on_gpu and array.sharding.memory_kind in OWN_MEMORY else "cpu"
 
 
 def _first_row(images: Any) -> Any:
@@ -209,7 +196,11 @@ class Ingest(base.IntoHost, base.FromHost, JaxTransfer):
     """NumPy to an array on JAX's CPU device."""
 
     def find_device(self) -> Any:
-        return find_cpu(self.jax)
+        try:
+            return self.jax.local_devices(backend="cpu")[0]
+        except (RuntimeError, AssertionError) as error:
+            why = base.first_line(error)
+            raise RefusedError(f"JAX has no CPU device ({why}): add cpu to JAX_PLATFORMS, or unset it") from error
 
 
 class IngestAsarray(Ingest):

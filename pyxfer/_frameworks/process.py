@@ -150,25 +150,22 @@ class Supervisor:
 
     def _talk(self, is_enough: Callable[[], bool]) -> None:
         try:
-            self._listen(is_enough)
+            ours, process, last_s = self._ours, self._process, time.monotonic()
+            while not self._done and not is_enough():
+                if ours.poll(_SLICE_S):
+                    self._take(messages.unpack_report(ours.recv_bytes()))
+                    last_s = time.monotonic()
+                elif process.poll() is not None and not ours.poll():
+                    self._note_exit()  # a process that it has forked may hold the pipe open
+                elif time.monotonic() - last_s > self._patience_s():
+                    self._note("hung", f"it sent nothing for {format_seconds(self._patience_s())}")
+            if self._done:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(END_PATIENCE_S if self._outcome.ended != "hung" else 0)
         except (OSError, EOFError):
             self._note_exit()
         except msgspec.MsgspecError as error:
             self._note("failed", f"it sent an invalid message: {error}")
-
-    def _listen(self, is_enough: Callable[[], bool]) -> None:
-        ours, process, last_s = self._ours, self._process, time.monotonic()
-        while not self._done and not is_enough():
-            if ours.poll(_SLICE_S):
-                self._take(messages.unpack_report(ours.recv_bytes()))
-                last_s = time.monotonic()
-            elif process.poll() is not None and not ours.poll():
-                self._note_exit()  # a process that it has forked may hold the pipe open
-            elif time.monotonic() - last_s > self._patience_s():
-                self._note("hung", f"it sent nothing for {format_seconds(self._patience_s())}")
-        if self._done:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(END_PATIENCE_S if self._outcome.ended != "hung" else 0)
 
     def _patience_s(self) -> float:
         return self._step_s if self._outcome.hello else max(MIN_START_S, START_FACTOR * self._step_s)

@@ -253,7 +253,6 @@ def frameworks(
     Raises:
         UsageError: an argument is invalid; nothing was measured.
         CudaUnavailableError: a GPU is required and none is usable.
-
     """
     choice = checked_choice(device, require_gpu=require_gpu)
     limits = limits_of(precision, budget, seed, trace=trace, complete=complete)
@@ -435,6 +434,7 @@ class Session:
         measurements = (*self._measurements, *under_way)
         staged = any(row.route_info is not None and row.route_info.staged and row.summary for row in measurements)
         request = self._request
+        found = [worker.tracing for worker in self._workers]
         return runs.Run(
             kind="explain" if request.limits.explained else "frameworks",
             ended=ended,
@@ -451,7 +451,7 @@ class Session:
             remarks=tuple(circumstances(self._presence.other_processes, self._before, self._after)),
             workers=tuple(self._workers),
             published=registry.published_for(request.workload, request.names),
-            tracing=_tracing(self._workers),
+            tracing=next((each for each in found if each.value is not None), found[0] if found else unknown(_NOT_READ)),
             ring=unknown(_OWN_RINGS if staged else NOT_STAGED),
         )
 
@@ -486,11 +486,6 @@ def _with_fatal_trace(row: runs.Measurement, outcome: Outcome) -> runs.Measureme
 def _was_traced(outcome: Outcome) -> bool:
     """Whether it ended while tracing, after it had sent all timed rows, so that another worker is not needed."""
     return outcome.guilty is not None and outcome.guilty.phase == "traced"
-
-
-def _tracing(workers: Sequence[runs.Worker]) -> Fact[runs.Tracing]:
-    found = [worker.tracing for worker in workers]
-    return next((each for each in found if each.value is not None), found[0] if found else unknown(_NOT_READ))
 
 
 def _worker(turn: _Turn, outcome: Outcome) -> runs.Worker:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -38,38 +39,31 @@ ENDS_ALL = (CancelledError, CudaError, DeviceTimeoutError, ForkedError)
 MAX_CALLS, FEWEST_CALLS, ROW_S = 100, 2, 0.02
 
 
+@dataclass(eq=False)
 class RouteSubject:
+    """With `repeats` a trial is the mean of several calls after an untimed one.
+
+    `least_s` is the time in which the link can send these bytes; a shorter trial did not send all of them.
+    """
+
     ceiling_of = None
+    route: Route
+    _transfer: Transfer
+    _context: RouteContext
+    _engine: Engine
+    _marker: Marker
+    repeats: bool = False
+    least_s: float = 0.0
 
-    def __init__(
-        self,
-        route: Route,
-        transfer: Transfer,
-        context: RouteContext,
-        engine: Engine,
-        marker: Marker,
-        *,
-        repeats: bool = False,
-        least_s: float = 0.0,
-    ) -> None:
-        """With `repeats` a trial is the mean of several calls after an untimed one.
-
-        `least_s` is the time in which the link can send these bytes; a shorter trial did not send all of them.
-        """
-        self._least_s = least_s
-        self.route = route
+    def __post_init__(self) -> None:
+        route, transfer = self.route, self._transfer
         self._side = cast("Side", route.direction)
-        self._repeats = repeats
         self._calls = 1
         self._last_s = 0.0
         self.key = route.name
         # The key of its ceiling: queued copies of pinned memory, or one NumPy copy for ingest.
         ingests = route.direction == "ingest"
         self.anchor: str | None = HOST_COPY.name if ingests else CopyPlan(route.direction, "pinned", "async").key
-        self._transfer = transfer
-        self._context = context
-        self._engine = engine
-        self._marker = marker
         if not isinstance(transfer, Transfer):
             raise MeasurementError(
                 f"its function has to return a pyxfer.Transfer; it returned a {type(transfer).__name__}"
@@ -78,12 +72,12 @@ class RouteSubject:
             raise MeasurementError(f"copies has to be a whole number of 1 or more; it is {transfer.copies!r}")
         self._waits = transfer.wait if transfer.waits else None
         stream = transfer.stream if route.bracket == "stream" else None
-        self._bracket = HostClock() if route.bracket == "host" else Bracket(engine, context.device, stream)
+        self._bracket = HostClock() if route.bracket == "host" else Bracket(self._engine, self._context.device, stream)
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """One timed run. Every exception, even `SystemExit`, ends only this route."""
         with self._step("timed"):
-            if self._repeats or self._last_s < WAKE_BELOW_S:
+            if self.repeats or self._last_s < WAKE_BELOW_S:
                 self._untimed()
             trial, _ = self._once(round_index, self._calls)
         self._last_s = trial.elapsed_s * trial.copies
@@ -148,7 +142,7 @@ class RouteSubject:
             dispatch_s=bracket.dispatch_s / copies,
             wall_s=bracket.wall_s / copies,
             copies=copies,
-            invalid=ELIDED if elapsed_s < self._least_s else bracket.fault,
+            invalid=ELIDED if elapsed_s < self.least_s else bracket.fault,
             faults=usage.faults / copies,
         )
         return trial, usage
@@ -171,7 +165,7 @@ class RouteSubject:
         self._transfer.release()
         for _ in range(WARM_CALLS if first < LONG_CALL_S else 0):
             self._untimed()
-        if self._repeats:
+        if self.repeats:
             once_s = max(self._once(0)[0].elapsed_s, 1e-9)
             self._calls = max(FEWEST_CALLS, min(MAX_CALLS, math.ceil(ROW_S / once_s)))
             self._transfer.release()

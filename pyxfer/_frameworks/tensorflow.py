@@ -113,6 +113,16 @@ class OntoGpu(base.HostUpload, TensorTransfer):
             return self.context.fetch(address, self.result.shape.num_elements() * dtype.itemsize).view(dtype)
 
 
+class Aliasing(base.FromHost, TensorTransfer):
+    """From host memory by the private tensor constructor, which aliases an aligned array."""
+
+    kind = "aligned"
+
+    def __init__(self, context: RouteContext) -> None:
+        super().__init__(context)
+        self._tensor = eager_tensor_type(self.tf)
+
+
 class Constant(OntoGpu):
     """`tf.constant` under a device scope: NumPy copies, TensorFlow copies to aligned memory, and the driver stages."""
 
@@ -165,28 +175,17 @@ class FunctionJit(OntoGpu):
         return inverted
 
 
-class RawOp(OntoGpu):
+class RawOp(Aliasing, OntoGpu):
     """The private tensor constructor, which aliases an aligned array, and the copy below the operations."""
-
-    kind = "aligned"
-
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        self._tensor = eager_tensor_type(self.tf)
 
     def upload(self) -> Any:
         return self._tensor(self.source, CPU, None)._copy_to_device(GPU)
 
 
-class CpuOp(OntoGpu):
+class CpuOp(Aliasing, OntoGpu):
     """The result of an operation on the CPU, in pageable memory that TensorFlow allocated."""
 
-    kind = "aligned"
-
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        self._tensor = eager_tensor_type(self.tf)
-        self._made: Any = None
+    _made: Any = None
 
     def refresh(self) -> None:
         operand = self._tensor(self.context.source(self.kind), CPU, None)
@@ -393,14 +392,8 @@ class Ingest(base.FromHost, TensorTransfer):
         return view_tensor(self.result)
 
 
-class IngestRawOp(Ingest):
+class IngestRawOp(Aliasing, Ingest):
     """The private tensor constructor, which aliases an aligned array."""
-
-    kind = "aligned"
-
-    def __init__(self, context: RouteContext) -> None:
-        super().__init__(context)
-        self._tensor = eager_tensor_type(self.tf)
 
     def run(self) -> None:
         self.result = self._tensor(self.source, CPU, None)

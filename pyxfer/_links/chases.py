@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,6 @@ from pyxfer._measure.run import own_failure
 from pyxfer.errors import MeasurementError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from pyxfer._links.resources import LinkResources
     from pyxfer.native._cuda import Flow, FlowStamps
 
@@ -67,14 +65,6 @@ class LatencySubject(LinkSubject):
         """The numbers of multiprocessors on which no launch ran."""
         self._flows: list[Flow] = []
         self._first = self._load_bytes = 0
-
-    @property
-    def key(self) -> str:
-        return self.plan.name
-
-    @property
-    def is_ready(self) -> bool:
-        return bool(self._flows)
 
     @property
     def hops(self) -> int:

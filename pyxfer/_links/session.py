@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import msgspec
@@ -87,7 +87,6 @@ def links(
         UsageError: an argument is invalid; nothing was measured.
         CudaUnavailableError: a GPU is required and none is usable.
         CudaError: a device failed before anything was measured.
-
     """
     request = replace(plans.make_request(device, group, engine, size, precision, budget, seed), complete=complete)
     choice = choose(HOST if HOST in request.devices else 0, require_gpu)
@@ -105,7 +104,7 @@ def run_on(
     with ExitStack() as turns:
         for device in sorted(devices, key=_name):
             turns.enter_context(turn(_name(device)))
-        return Session(choice, devices, request, on_progress or silent, save_to or unsaved).run()
+        return Session(save_to or unsaved, choice, devices, request, on_progress or silent).run()
 
 
 def _find(choice: Choice, request: LinksRequest) -> tuple[Device, ...]:
@@ -123,21 +122,17 @@ def _name(device: Device) -> str:
     return device.uuid.value or f"{device.name} {device.index}"
 
 
+@dataclass(eq=False)
 class Session(RunSession[Links]):
-    _resources: LinkResources
+    _resources: LinkResources = field(init=False)
+    _choice: Choice
+    _found: Sequence[Device]
+    _request: LinksRequest
+    _on_progress: OnProgress
 
-    def __init__(
-        self,
-        choice: Choice,
-        devices: Sequence[Device],
-        request: LinksRequest,
-        on_progress: OnProgress,
-        save_to: SaveLinks,
-    ) -> None:
-        super().__init__(save_to)
-        self._choice = choice
-        self._request = request
-        self._on_progress = on_progress
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choice, devices, request = self._choice, self._found, self._request
         self._started = time.perf_counter()
         nvml = management.shared()
         self._nvml = nvml

@@ -15,7 +15,7 @@ from pyxfer._ceiling.plans import BATCH_API, BATCH_CALL
 from pyxfer._document.links import HOST_END, MIN_OVERLAP, Counted, Counter, LinkTrial, seconds_a_gigabyte
 from pyxfer._document.machines import Fact, Side, unknown
 from pyxfer._document.runs import Trial
-from pyxfer._links.plan import TrafficPlan
+from pyxfer._links.plan import LatencyPlan, TrafficPlan
 from pyxfer._machine.nvlink import counted_between
 from pyxfer._measure.run import own_failure
 from pyxfer._trace.records import levels, total_ns, union
@@ -49,24 +49,13 @@ LONGER, MAX_LONGER = 1.5, 4.0
 
 
 class LinkSubject:
+    """A subject whose flows run again in each trial; a `SmallSubject` has a lane instead of these."""
+
     anchor: str | None = None
     ceiling_of: str | None = None
     unavailable: str | None = None
-
-    def _give_up(self, error: Exception) -> None:
-        self.unavailable = str(error)
-
-
-class TrafficSubject(LinkSubject):
-    def __init__(self, plan: TrafficPlan, resources: LinkResources) -> None:
-        self.plan = plan
-        self.verified: list[Fact[bool]] = [unknown(NOT_PREPARED) for _ in plan.flows]
-        self.counted: list[Counted] = []
-        self.pages: Fact[dict[str, int]] | None = None
-        self.trials: list[LinkTrial] = []
-        self._resources = resources
-        self._flows: list[Flow] = []
-        self._seconds = self._most_seconds = MIN_S
+    plan: TrafficPlan | LatencyPlan
+    _flows: list[Flow]
 
     @property
     def key(self) -> str:
@@ -75,6 +64,21 @@ class TrafficSubject(LinkSubject):
     @property
     def is_ready(self) -> bool:
         return bool(self._flows)
+
+    def _give_up(self, error: Exception) -> None:
+        self.unavailable = str(error)
+
+
+class TrafficSubject(LinkSubject):
+    def __init__(self, plan: TrafficPlan, resources: LinkResources) -> None:
+        self.plan: TrafficPlan = plan
+        self.verified: list[Fact[bool]] = [unknown(NOT_PREPARED) for _ in plan.flows]
+        self.counted: list[Counted] = []
+        self.pages: Fact[dict[str, int]] | None = None
+        self.trials: list[LinkTrial] = []
+        self._resources = resources
+        self._flows: list[Flow] = []
+        self._seconds = self._most_seconds = MIN_S
 
     def prepare(self, read_counters: ReadCounters | None = None) -> None:
         with own_failure(self._give_up):

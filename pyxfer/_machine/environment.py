@@ -242,11 +242,8 @@ def _huge_pages(root: Path) -> Fact[str]:
 
 def _iommu(device: Device, root: Path) -> Fact[str]:
     options = re.findall(r"(?<!\S)(?:\w+_)?iommu(?:\.\w+)?=\S*", read_text(root / "proc/cmdline").value or "")
-    return Fact("; ".join([_iommu_group(device, root), *options]))
-
-
-def _iommu_group(device: Device, root: Path) -> str:
+    kind = "on, and none of its groups holds this device" if has_groups(root) else NO_GROUPS
     group = None if device.pci.value is None else device_path(device.pci.value, root) / "iommu_group"
     if group is not None and group.is_dir():
-        return f"group {group.resolve().name}, {read_text(group / 'type').value or 'of unknown type'}"
-    return "on, and none of its groups holds this device" if has_groups(root) else NO_GROUPS
+        kind = f"group {group.resolve().name}, {read_text(group / 'type').value or 'of unknown type'}"
+    return Fact("; ".join([kind, *options]))

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from pyxfer._document import machines
-from pyxfer._document.machines import HOST_MEMORY, Device, Fact, Hop, Link, LinkKind, LinkState, Remark
+from pyxfer._document.machines import HOST_MEMORY, Device, Fact, Hop, Link, LinkKind, LinkState, Remark, describe
 from pyxfer._machine import nvml as management
 from pyxfer._machine import pci
 from pyxfer._machine.devices import find_device
@@ -20,11 +20,6 @@ from pyxfer._machine.sysfs import first_known
 from pyxfer.native import HOST, Engine, choose
 
 RESEAT = "reseat the card or its riser, check the slot in the firmware, and look for PCIe errors in the kernel log"
-
-
-def describe(state: LinkState) -> str:
-    """`PCIe 5.0 x16`."""
-    return f"PCIe {state.generation}.0 x{state.width}"
 
 
 def _under_load(link: Link) -> Iterator[Remark]:

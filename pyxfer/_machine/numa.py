@@ -50,15 +50,11 @@ def farthest_node(node: Fact[int], root: Path = Path("/")) -> Fact[int]:
     if not others:
         only = "this machine shows one NUMA node with CPUs" if len(nodes.value) <= 1 else "no CPU of another is allowed"
         return Fact(reason=f"{only}, so there is nothing to compare with")
-    distances = _distances(node.value, root)
-    return Fact(max(others, key=lambda other: (distances.get(other, 0), other)))
-
-
-def _distances(node: int, root: Path) -> dict[int, int]:
-    """The firmware's distances from a node to all nodes; 10 is the distance to itself."""
+    # The firmware's distances from a node to all nodes; 10 is the distance to itself.
     online = read_cpu_list(root / _NODES / "online").value or frozenset()
-    words = (read_text(root / _NODES / f"node{node}/distance").value or "").split()
-    return {other: int(word) for other, word in zip(sorted(online), words, strict=False) if word.isdecimal()}
+    words = (read_text(root / _NODES / f"node{node.value}/distance").value or "").split()
+    distances = {other: int(word) for other, word in zip(sorted(online), words, strict=False) if word.isdecimal()}
+    return Fact(max(others, key=lambda other: (distances.get(other, 0), other)))
 
 
 @contextlib.contextmanager

@@ -124,7 +124,6 @@ class Timer(ShortRepr):
         device: Index of the device.
 
     The times can be read after the block. Before, and after a block that raised, they raise `UsageError`.
-
     """
 
     def __init__(self, stream: StreamLike | None = None, *, device: int = 0) -> None:

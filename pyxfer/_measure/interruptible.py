@@ -43,7 +43,15 @@ def run_interruptible(work: Callable[[], None], cancel: Callable[[], None], grac
         _start(work, finished, raised)
         _wait(finished, None)
     except KeyboardInterrupt:
-        return _end_early(finished, cancel, grace_s)
+        try:
+            cancel()
+            _wait(finished, grace_s)
+        except KeyboardInterrupt:  # a second Ctrl-C: do not wait
+            pass
+        if finished.is_set():
+            return Ending.INTERRUPTED
+        _abandon(finished)
+        return Ending.STUCK
     if raised:
         raise raised.pop()  # a reference in this frame would make a cycle, and keep the frames' objects alive
     return Ending.DONE
@@ -78,18 +86,6 @@ def _wait(finished: threading.Event, seconds: float | None) -> bool:
         if until is not None and time.monotonic() > until:
             return False
     return True
-
-
-def _end_early(finished: threading.Event, cancel: Callable[[], None], grace_s: float) -> Ending:
-    try:
-        cancel()
-        _wait(finished, grace_s)
-    except KeyboardInterrupt:  # a second Ctrl-C: do not wait
-        pass
-    if finished.is_set():
-        return Ending.INTERRUPTED
-    _abandon(finished)
-    return Ending.STUCK
 
 
 def _abandon(finished: threading.Event) -> None:

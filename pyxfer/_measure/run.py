@@ -7,6 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from pyxfer import errors
@@ -104,13 +105,14 @@ class Resources(ABC):
         self._forget()
 
 
+@dataclass(eq=False)
 class RunSession(ABC, Generic[Document]):
     """One run: measured until done, interrupted or failed, then saved and returned as a document."""
 
-    _resources: Resources
+    _save_to: Callable[[Document], None]
+    _resources: Resources = field(init=False)
 
-    def __init__(self, save_to: Callable[[Document], None]) -> None:
-        self._save_to = save_to
+    def __post_init__(self) -> None:
         self._remarks: list[Remark] = []
 
     @abstractmethod

@@ -12,7 +12,7 @@ from pyxfer._baseline.figures import figures_of
 from pyxfer._baseline.fingerprints import fingerprint_of, identity
 from pyxfer._baseline.judge import DEFAULT_TOLERANCE
 from pyxfer._baseline.samples import Sample
-from pyxfer._document.baselines import AnyRun, CellComparison, Comparison
+from pyxfer._document.baselines import AnyRun, CellComparison
 from pyxfer._document.cells import Cell
 from pyxfer._document.runs import Run
 from pyxfer._document.sessions import XferSession, runs_of
@@ -65,7 +65,8 @@ class Against:
             return
         tolerance = self._limit or DEFAULT_TOLERANCE
         comparison = compare_samples(a, b, tolerance)
-        found.notes += _notes(comparison)
+        found.notes += [f"{each.what}: {each.a} then, {each.b} now" for each in comparison.differences if each.matters]
+        found.notes += [remark.text for remark in comparison.remarks if remark.code != "host-memory"]
         for row in comparison.cells:
             if row.b_processes:
                 found.words[row.cell.case] = _word(row, known)
@@ -73,7 +74,11 @@ class Against:
             found.notes += [
                 f"{row.cell.case}: {row.why}" for row in comparison.cells if _may_be_beyond(row, self._limit)
             ]
-            found.failures += _failures(comparison, self._limit)
+            # The tests whose whole interval is beyond the limit.
+            asked = f"--xfer-compare-fail allows {format_percent(self._limit)}"
+            slower = certainly_slower(comparison, self._limit)
+            least = ((row.cell.case, format_change(math.log(row.low.value or 1.0))) for row in slower)
+            found.failures += [f"{case}: at least {change}; {asked}" for case, change in least]
 
 
 def _tests(runs: Sequence[Run]) -> set[str]:
@@ -95,16 +100,3 @@ def _word(row: CellComparison, known: set[str]) -> str:
 def _may_be_beyond(row: CellComparison, share: float) -> bool:
     """Whether its estimate is beyond the share, but not its whole interval."""
     return row.verdict == "AMBIGUOUS" and row.ratio.value is not None and 1 - 1 / row.ratio.value > share
-
-
-def _failures(comparison: Comparison, limit: float) -> list[str]:
-    """The tests whose whole interval is beyond the limit."""
-    asked = f"--xfer-compare-fail allows {format_percent(limit)}"
-    slower = certainly_slower(comparison, limit)
-    least = ((row.cell.case, format_change(math.log(row.low.value or 1.0))) for row in slower)
-    return [f"{case}: at least {change}; {asked}" for case, change in least]
-
-
-def _notes(comparison: Comparison) -> list[str]:
-    differences = [f"{found.what}: {found.a} then, {found.b} now" for found in comparison.differences if found.matters]
-    return [*differences, *(remark.text for remark in comparison.remarks if remark.code != "host-memory")]

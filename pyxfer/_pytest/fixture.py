@@ -206,7 +206,6 @@ class Xfer:
 
         Raises:
             UsageError: nothing was measured yet, or measuring is disabled.
-
         """
         if self.outcome is None:
             why = "was not used yet in this test" if self.enabled else f"has no result ({DISABLED}): check xfer.enabled"
@@ -235,7 +234,6 @@ class Xfer:
         Raises:
             UsageError: an argument is invalid, or xfer was already used in this test.
             Exception: any exception of `fn`, unchanged.
-
         """
         if self._used:
             raise UsageError(

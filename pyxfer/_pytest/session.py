@@ -38,7 +38,8 @@ class Gathered:
 
     def add(self, text: str) -> None:
         measured = msgspec.json.decode(text, type=Measured)
-        result = msgspec.structs.replace(measured.result, place=self._number(measured.place))
+        self._places.setdefault(_key(measured.place), measured.place)
+        result = msgspec.structs.replace(measured.result, place=list(self._places).index(_key(measured.place)))
         self._tests.pop(result.test, None)
         self._tests[result.test] = result
 
@@ -51,10 +52,6 @@ class Gathered:
             places=tuple(self._places.values()),
             tests=tuple(self._tests.values()),
         )
-
-    def _number(self, place: TestMachine) -> int:
-        self._places.setdefault(_key(place), place)
-        return list(self._places).index(_key(place))
 
 
 def _key(place: TestMachine) -> tuple[str, ...]:

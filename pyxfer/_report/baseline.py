@@ -14,7 +14,8 @@ from pyxfer._report import grid, links, run
 from pyxfer._report.history import LONGEST_HOST, gpu_text
 from pyxfer._report.layout import Page, rate_cells
 from pyxfer._report.report import Report, Section
-from pyxfer._report.text import clean, escaped, fact_text, moment_text, yes_no
+from pyxfer._report.text import clean, escaped, fact_text, moment_text
+from pyxfer.units import yes_no
 
 
 def print_baselines(kept: Sequence[KeptBaseline], shown: str, page: Page) -> None:

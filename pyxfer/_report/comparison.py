@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
+from xml.etree import ElementTree
 
 from pyxfer._document.baselines import Cause, CellComparison, Comparison, Difference, Verdict
-from pyxfer._report import junit
 from pyxfer._report.grid import CONTROL, Cell, Column, Grid, Row, fields, number, picked, text_grid
 from pyxfer._report.layout import Page
 from pyxfer._report.plots import MAX_BARS, change_plot
@@ -18,12 +19,11 @@ from pyxfer._report.text import (
     clean,
     counted,
     escaped,
-    first_of,
     format_latency,
     remark_text,
     sentence,
 )
-from pyxfer.units import format_gbps, format_percent
+from pyxfer.units import first_of, format_gbps, format_percent
 
 _MOST_CHANGE = 10.0
 
@@ -217,12 +217,59 @@ def _order(row: CellComparison) -> tuple[str | int, ...]:
     return cell.direction, cell.side, cell.memory, f"{cell.case} {cell.mode} {cell.variant}", cell.nbytes
 
 
+# Characters that XML 1.0 cannot hold, not even escaped.
+_NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Suite:
+    def __init__(self, name: str, properties: Iterable[tuple[str, str]] = ()) -> None:
+        self._suite = ElementTree.Element("testsuite", name=name)
+        self._counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
+        if pairs := list(properties):
+            group = ElementTree.SubElement(self._suite, "properties")
+            for key, value in pairs:
+                ElementTree.SubElement(group, "property", name=_legal(key), value=_legal(value))
+
+    def add_case(self, of: str, name: str) -> ElementTree.Element:
+        self._counts["tests"] += 1
+        return ElementTree.SubElement(self._suite, "testcase", classname=_legal(of), name=_legal(name))
+
+    def fail(self, case: ElementTree.Element, kind: str, message: str, lines: Iterable[str]) -> None:
+        self._counts["failures"] += 1
+        failure = ElementTree.SubElement(case, "failure", type=kind, message=_legal(message))
+        failure.text = _legal("\n".join(lines))
+
+    def skip(self, case: ElementTree.Element, kind: str, message: str) -> None:
+        self._counts["skipped"] += 1
+        ElementTree.SubElement(case, "skipped", type=kind, message=_legal(message))
+
+    def to_xml(self, text: str) -> bytes:
+        add_output(self._suite, text)
+        whole = ElementTree.Element("testsuites", name=self._suite.get("name", ""))
+        for element in (self._suite, whole):
+            for key, count in self._counts.items():
+                element.set(key, str(count))
+        whole.append(self._suite)
+        ElementTree.indent(whole)
+        data: bytes = ElementTree.tostring(whole, encoding="utf-8", xml_declaration=True)
+        return data + b"\n"
+
+
+def add_output(element: ElementTree.Element, text: str) -> None:
+    ElementTree.SubElement(element, "system-out").text = _legal(text)
+
+
+def _legal(text: str) -> str:
+    """The text with the characters that XML cannot hold as Python escapes."""
+    return _NOT_IN_XML.sub(lambda found: repr(found.group())[1:-1], text)
+
+
 def to_junit(comparison: Comparison) -> bytes:
     """A confirmed SLOW is a failure; an undecided, unconfirmed or uncompared cell is skipped."""
     sides = [("a", comparison.a), ("b", comparison.b), ("tolerance", repr(comparison.tolerance))]
     differences = [(f"differs: {found.what}", f"{found.a} -> {found.b}") for found in comparison.differences]
     remarks = [(f"remark: {remark.code}", remark_text(remark)) for remark in comparison.remarks]
-    suite = junit.Suite("pyxfer baseline check", [*sides, *differences, *remarks])
+    suite = Suite("pyxfer baseline check", [*sides, *differences, *remarks])
     for row in comparison.cells:
         # CI systems group test cases by the text before the last dot.
         case = suite.add_case(f"pyxfer.{row.cell.direction}.{row.cell.memory}", row.text)
@@ -230,7 +277,7 @@ def to_junit(comparison: Comparison) -> bytes:
             suite.fail(case, "SLOW", row.why, map(cause_text, comparison.causes))
         elif row.verdict in ("SLOW", "AMBIGUOUS"):
             suite.skip(case, row.verdict, f"{'not confirmed: ' * (row.verdict == 'SLOW')}{row.why}")
-        junit.add_output(case, _figures(row))
+        add_output(case, _figures(row))
     return suite.to_xml(headline(comparison))
 
 

@@ -7,7 +7,8 @@ from pyxfer._report import rates, run
 from pyxfer._report.grid import Grid, text_grid
 from pyxfer._report.layout import Page
 from pyxfer._report.report import Advice, Badge, Report
-from pyxfer._report.text import Lines, clean, first_of, machine_lines, place_text, sentence
+from pyxfer._report.text import Lines, clean, machine_lines, place_text, sentence
+from pyxfer.units import first_of
 
 _BADGES: dict[Status, Badge] = {"fine": "good", "unknown": "none", "suspicious": "doubtful", "wrong": "bad"}
 _STYLES: dict[Status, str] = {"wrong": "bold red", "suspicious": "yellow", "unknown": "", "fine": ""}

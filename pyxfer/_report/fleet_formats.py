@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from pyxfer._document.fleets import Contrast, Fleet, FleetHost, HostVerdict, hosts_once
 from pyxfer._report.fleet_words import contrast_text, host_name, loss_text, sentence, worst_first
@@ -124,7 +124,5 @@ def _gauges(fleet: Fleet) -> Iterator[Gauge]:
     )
 
 
-TEXTS: dict[str, Callable[[Fleet], str]] = {
-    "prometheus": lambda fleet: exposed(lambda: gauges(_gauges(fleet))).decode(),
-    "drain": drain_lines,
-}
+def prometheus_text(fleet: Fleet) -> str:
+    return exposed(lambda: gauges(_gauges(fleet))).decode()

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from pyxfer._document.fleets import CellLoss, CellUnit, CohortCell, Contrast, Fleet, FleetHost, hosts_once
-from pyxfer._report.text import clean, counted, first_of
-from pyxfer.units import format_gbps, format_percent
+from pyxfer._report.text import clean, counted
+from pyxfer.units import first_of, format_gbps, format_percent
 
 LONGEST_NAME = 60
 _MAX_NAMED = 5

@@ -171,8 +171,7 @@ def answer(run: runs.Run) -> str:
 
 
 def _titles(groups: Sequence[route_tables.Group]) -> str:
-    *names, last = dict.fromkeys(route_tables.title(group.framework) for group in groups) or [""]
-    return f"{', '.join(names)} and {last}" if names else last
+    return units.joined(list(dict.fromkeys(route_tables.title(group.framework) for group in groups)))
 
 
 def _share(group: route_tables.Group, row: route_tables.Row | None) -> float | None:
@@ -267,7 +266,19 @@ def print_frameworks(run: runs.Run, marks: Sequence[str], page: Page) -> None:
         page.line(route_tables.LEGEND)
     for group in groups:
         page.heading(route_tables.group_title(run, group))
-        _print_group(run, group, page)
+        if is_batch:
+            for name, tables in batch_tables(run, group, page.columns):
+                page.line(name)
+                _print_tables(tables, page)
+                page.line()
+        elif len(group.sizes) > 1:
+            _print_tables(route_tables.rate_pivot(group, page.columns), page)
+            page.line()
+        page.line(f"at {route_tables.place_text(run, group, group.largest)}")
+        for details in route_tables.detail_grids(run, group):
+            details.print_on(page)
+            page.line()
+        page.hanging([("-", text) for text in (*route_tables.clock_lines(group), *route_tables.elsewhere_lines(group))])
     page.section("Published figures", published_lines(run, groups) if is_batch else [])
 
 
@@ -279,22 +290,6 @@ def worker_lines(run: runs.Run) -> Lines:
             lines.extend(("", f"  {clean(line)}") for line in worker.log[-12:])
         lines.extend(("", f"  {remark_text(remark)}") for remark in worker.remarks)
     return lines
-
-
-def _print_group(run: runs.Run, group: route_tables.Group, page: Page) -> None:
-    if route_tables.is_image_batch(run):
-        for name, tables in batch_tables(run, group, page.columns):
-            page.line(name)
-            _print_tables(tables, page)
-            page.line()
-    elif len(group.sizes) > 1:
-        _print_tables(route_tables.rate_pivot(group, page.columns), page)
-        page.line()
-    page.line(f"at {route_tables.place_text(run, group, group.largest)}")
-    for details in route_tables.detail_grids(run, group):
-        details.print_on(page)
-        page.line()
-    page.hanging([("-", text) for text in (*route_tables.clock_lines(group), *route_tables.elsewhere_lines(group))])
 
 
 def _print_tables(tables: Sequence[Table], page: Page) -> None:

@@ -40,7 +40,6 @@ class Column:
         heading: Its name for readers; empty if only CSV and data frames have it.
         say: Writes a value for readers.
         saved: False if only readers have it.
-
     """
 
     name: str
@@ -63,7 +62,6 @@ class Grid:
         notes: Lines below it, such as the meaning of letters in its cells.
         few: The rows for a place with little room and a line about the others, if not the first rows.
         largest: The column of which a notebook shows the rows with the largest numbers first; empty for the order here.
-
     """
 
     name: str
@@ -103,7 +101,8 @@ class Grid:
 
     def table(self) -> Table:
         saved = [column for column in self.columns if column.saved]
-        rows = [tuple(_saved(row.get(column.name)) for column in saved) for row in self.rows]
+        values = ([row.get(column.name) for column in saved] for row in self.rows)
+        rows = [tuple(value.text if isinstance(value, Cell) else value for value in row) for row in values]
         return Table({column.name: column.kind for column in saved}, rows)
 
     def to_csv(self) -> str:
@@ -166,10 +165,6 @@ def _cell(column: Column, value: Any) -> Cell:
         by = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
         value = Cell(column.say(value), by)
     return Cell(clean(without_surrogates(value.text), 600), value.value)
-
-
-def _saved(value: Any) -> Any:
-    return value.text if isinstance(value, Cell) else value
 
 
 # --- rows as text ----------------------------------------------------------------------------------------------------

@@ -128,10 +128,6 @@ def _interval(point: HistoryPoint, group: HistoryGroup) -> str:
     return rate_interval(Rate(point.gbps, point.low_gbps, point.high_gbps))
 
 
-def _change(change: float) -> str:
-    return f"{(change - 1) * 100:+.1f} %"
-
-
 _MAX_POINTS = 2000
 
 
@@ -191,7 +187,7 @@ def _rows(groups: Iterable[HistoryGroup]) -> list[Row]:
                 "run": point.run_id,
                 "bandwidth": number(point.median_s, format_latency) if group.cell.is_latency else rate,
                 "interval": _interval(point, group),
-                "change": Cell(_change(point.change), point.change - 1),
+                "change": Cell(f"{(point.change - 1) * 100:+.1f} %", point.change - 1),
                 "to_median": point.change,
                 "level_gbps": level,
             }

@@ -8,6 +8,7 @@ from rich.cells import cell_len, set_cell_size
 
 from pyxfer import units
 from pyxfer._document import machines
+from pyxfer._document.machines import describe
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
 from pyxfer._document.tunings import RingState
 from pyxfer._report.layout import Page
@@ -18,13 +19,12 @@ from pyxfer._report.text import (
     device_text,
     environment_lines,
     fact_text,
-    link_state_text,
     link_text,
     memory_text,
     remark_lines,
-    yes_no,
 )
 from pyxfer._report.tune import ring_lines
+from pyxfer.units import yes_no
 
 
 def print_machine(
@@ -86,7 +86,7 @@ def _link_lines(link: machines.Link, device: machines.Device) -> Lines:
 
 
 def _state_of(fact: machines.Fact[machines.LinkState]) -> str:
-    return fact_text(fact, link_state_text)
+    return fact_text(fact, describe)
 
 
 def _placement_lines(placement: machines.Placement, device: machines.Device) -> Lines:
@@ -122,7 +122,11 @@ def print_framework_routes(groups: Sequence[FrameworkStatus], page: Page) -> Non
     rows = [_cells(route) for group in groups for route in group.routes]
     widths = [max(map(cell_len, cells)) for cells in zip(*rows, strict=True)]
     for group in groups:
-        page.heading(_framework_heading(group))
+        title, reason = clean(group.title), clean(group.reason)
+        name = f"{title} {clean(group.version or '')}".rstrip()
+        for prefix in (f"{name} ", f"{title} ", "is "):
+            reason = reason.removeprefix(prefix)
+        page.heading(f"{name}: {reason or 'available'}")
         for route in group.routes:
             padded = [set_cell_size(cell, width) for cell, width in zip(_cells(route), widths, strict=True)]
             page.line("  ".join(padded).rstrip())
@@ -140,14 +144,6 @@ def mode_states(routes: Sequence[RouteStatus]) -> dict[str, str]:
         if route.available or route.mode not in states:
             states[route.mode] = _state(route)
     return states
-
-
-def _framework_heading(group: FrameworkStatus) -> str:
-    title, reason = clean(group.title), clean(group.reason)
-    name = f"{title} {clean(group.version or '')}".rstrip()
-    for prefix in (f"{name} ", f"{title} ", "is "):
-        reason = reason.removeprefix(prefix)
-    return f"{name}: {reason or 'available'}"
 
 
 def _cells(route: RouteStatus) -> tuple[str, ...]:

@@ -62,7 +62,6 @@ class Page:
         )
 
     def show(self, renderable: RenderableType) -> None:
-
         self._has_begun = True
         self._console.print(renderable)
         lines = self._buffer.getvalue().split("\n")
@@ -74,13 +73,11 @@ class Page:
         self.show(Text(text, style=style))
 
     def heading(self, text: str) -> None:
-
         if self._has_begun:
             self.line()
         self.line(text, style="bold")
 
     def section(self, heading: str, lines: Lines, style: str = "") -> None:
-
         if lines:
             self.heading(heading)
             self.hanging(lines, style)

@@ -13,7 +13,8 @@ from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._document.remark_codes import severity_of
 from pyxfer._document.runs import NO_FAULT
-from pyxfer._report.text import clean, counted, first_of, remark_text
+from pyxfer._report.text import clean, counted, remark_text
+from pyxfer.units import first_of
 
 _PLACES_SHOWN = 4
 _STRETCH = 3

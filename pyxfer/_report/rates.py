@@ -11,6 +11,7 @@ from rich.table import Table
 from pyxfer import units
 from pyxfer._doctor.case import SIDES
 from pyxfer._document import machines, runs
+from pyxfer._document.machines import describe
 from pyxfer._document.sessions import TestMachine
 from pyxfer._report.grid import Cell, Column, Grid, fields, number
 from pyxfer._report.layout import Column as PageColumn
@@ -20,7 +21,6 @@ from pyxfer._report.text import (
     Lines,
     clean,
     fact_text,
-    link_state_text,
     machine_lines,
     rate_interval,
     remark_text,
@@ -119,7 +119,7 @@ def _peak_state(link: machines.Link) -> str:
         state, when = link.system_most, "at most, not seen under load"
     hop = link.narrowest_hop.value
     limit = f", limited by the link of {clean(hop.pci)} above it" if hop is not None and hop != link.hops[0] else ""
-    return f"{fact_text(state, link_state_text)} {when}{limit}"
+    return f"{fact_text(state, describe)} {when}{limit}"
 
 
 def verified_text(run: runs.Run) -> str:
@@ -166,15 +166,6 @@ def shown_gbps(m: runs.Measurement) -> float | None:
     return m.caller_gbps if is_by_caller(m) else m.gbps
 
 
-def _clock_columns(rows: Sequence[runs.Measurement]) -> list[PageColumn]:
-    both = [m if m.has_both_clocks else None for m in rows]
-    values = {
-        "caller": [None if m is None or is_by_caller(m) else m.caller_gbps for m in both],
-        "device": [m.gbps if m is not None and is_by_caller(m) else None for m in both],
-    }
-    return [PageColumn((clock,), rate_cells(rates)) for clock, rates in values.items()]
-
-
 def half_width(m: runs.Measurement) -> float | None:
     shown = m.wall if is_by_caller(m) else m.summary
     return shown.relative_half_width if shown else None
@@ -196,12 +187,17 @@ def rate_table(run: runs.Run, marks: Sequence[str], width: int) -> Table:
     rows = run.measurements
     halves = [half_width(m) for m in rows]
     cells = zip(halves, percent_cells(halves), strict=True)
+    both = [m if m.has_both_clocks else None for m in rows]
+    values = {
+        "caller": [None if m is None or is_by_caller(m) else m.caller_gbps for m in both],
+        "device": [m.gbps if m is not None and is_by_caller(m) else None for m in both],
+    }
     columns = [
         PageColumn(("route",), tuple(route_text(m, 60) for m in rows), left=True),
         PageColumn(("way",), tuple(way(m) for m in rows), left=True),
         PageColumn(("size",), tuple(units.format_size(m.nbytes) for m in rows)),
         PageColumn(("GB/s",), rate_cells([shown_gbps(m) for m in rows], "-"), tuple(marks)),
-        *_clock_columns(rows),
+        *[PageColumn((clock,), rate_cells(rates)) for clock, rates in values.items()],
         PageColumn(("+-",), tuple("> 100 %" if (half or 0.0) > 1 else cell for half, cell in cells)),
         PageColumn(("of peak",), percent_cells([m.of_peak for m in rows])),
         PageColumn(("of ceiling",), percent_cells([m.of_ceiling for m in rows])),

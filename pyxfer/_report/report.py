@@ -49,7 +49,6 @@ class Report(Generic[D]):
         captions: A heading and a caption for each of these names.
         table: The table of a name for CSV and data frames; an empty name is the default. None: the first grid.
         environment: The machine that it is of, if it is of one.
-
     """
 
     struct: type[D]

@@ -207,7 +207,7 @@ def overview_table(
     whole = tuple(name for name, is_ingest in (("of ceiling", False), ("of one copy", True)) if is_ingest in ingest)
     after = [
         Column((unit,), rate_cells(rates, gaps, least=least), tuple(letters.get(id(m), "") for m in measured)),
-        Column(whole, _percents([m if m and m.route_info else None for m in measured])),
+        Column(whole, percent_cells([m.of_ceiling if m and m.route_info else None for m in measured])),
     ]
     room = max(_SHORTEST_NAME, width - grid_width([*before, *after], 1) - 1)
     names = tuple(clean(row.name, longest=room) for _, _, row in lines)
@@ -220,7 +220,9 @@ def rate_pivot(group: Group, width: int) -> list[Table]:
         gaps = ["-" if nbytes in row.at else "" for row in group.rows]
         rates = rate_cells([row.gbps(nbytes) for row in group.rows], gaps, least=1, most=_MAX_DECIMALS)
         columns.append(Column(tuple(units.format_size(nbytes).split(" ")), rates))
-    return spread([_names(group)], columns, _note_columns([row.letters for row in group.rows]), width)
+    letters = tuple(row.letters for row in group.rows)
+    notes = [Column(("",), letters, left=True)] if any(letters) else []
+    return spread([_names(group)], columns, notes, width)
 
 
 # The figures of routes at the largest size, in tables that fit into 80 columns.
@@ -274,19 +276,11 @@ def _names(group: Group) -> Column:
     return Column((" " * (room + 1) + "route",), names if room else tuple(row.name for row in group.rows), left=True)
 
 
-def _percents(measured: Sequence[runs.Measurement | None]) -> tuple[str, ...]:
-    return percent_cells([None if m is None else m.of_ceiling for m in measured])
-
-
 def _gap(row: Row, nbytes: int) -> str:
     """The cell without a bandwidth: not measured, nothing copied, or no result."""
     if nbytes not in row.at:
         return ""
     return NO_COPY if row.copies_nothing(nbytes) else "-"
-
-
-def _note_columns(letters: Sequence[str]) -> list[Column]:
-    return [Column(("",), tuple(letters), left=True)] if any(letters) else []
 
 
 def once(values: Sequence[str]) -> tuple[str, ...]:

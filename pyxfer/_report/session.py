@@ -25,12 +25,11 @@ from pyxfer._report.text import (
     counted,
     device_text,
     environment_lines,
-    first_of,
     link_text,
     reason_text,
     remark_text,
 )
-from pyxfer.units import format_gbps, format_percent, format_size
+from pyxfer.units import first_of, format_gbps, format_percent, format_size
 
 GAP = "  "
 ALWAYS = ("test", "dir", "size", "GB/s", "+-", "of ceiling")

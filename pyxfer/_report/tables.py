@@ -58,7 +58,6 @@ class Table(ShortRepr):
 
         Raises:
             UsageError: nanoarrow is not installed.
-
         """
         nanoarrow = library("nanoarrow", "The Arrow interface needs nanoarrow")
         types = {"text": nanoarrow.string(), "whole": nanoarrow.int64(), "number": nanoarrow.float64()}
@@ -78,7 +77,6 @@ class Table(ShortRepr):
 
         Raises:
             UsageError: pandas is not installed.
-
         """
         pandas = library("pandas", "`to_pandas` needs pandas")
         columns = zip(self._typed(), self._columns(), strict=True)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pyxfer import units
 from pyxfer._document import machines, runs
-from pyxfer._document.machines import HOST_MEMORY
+from pyxfer._document.machines import HOST_MEMORY, describe
 from pyxfer._document.tunings import RingSetup
 from pyxfer._document.watches import Watched
 
@@ -67,12 +67,6 @@ def counted(count: int, one: str) -> str:
     return f"{count} {one}" if count == 1 else f"{count} {one}s"
 
 
-def first_of(texts: Sequence[str], most: int, joint: str = ", ") -> str:
-    """`a, b and 3 more`."""
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return f"{joint.join(texts[:most])}{more}"
-
-
 def fact_text(fact: machines.Fact[T], say: Callable[[T], str] = str) -> str:
     if fact.value is None:
         return f"unknown: {clean(fact.reason or 'no reason given')}"
@@ -109,15 +103,6 @@ def memory_text(nbytes: float) -> str:
     return f"{nbytes / 1024**3:.1f} GiB"
 
 
-def yes_no(value: bool) -> str:
-    return "yes" if value else "no"
-
-
-def link_state_text(state: machines.LinkState) -> str:
-    """`PCIe 5.0 x16`."""
-    return f"PCIe {state.generation}.0 x{state.width}"
-
-
 def link_text(link: machines.Link) -> str:
     """`PCIe 5.0 x16, 256 B payload`: the state under load if it is known, else the state now."""
     if link.kind != "pcie":
@@ -125,7 +110,7 @@ def link_text(link: machines.Link) -> str:
     state = link.under_load if link.under_load.value is not None else link.now
     if state.value is None:
         return fact_text(link.now)
-    words = [link_state_text(state.value)]
+    words = [describe(state.value)]
     if link.max_payload_bytes.value is not None:
         words.append(f"{link.max_payload_bytes.value} B payload")
     if state is link.now:
@@ -137,11 +122,8 @@ def device_text(device: machines.Device) -> str:
     """`NVIDIA H200, GPU 0, 0000:19:00.0`, or that it is host memory."""
     if device.runtime == "host":
         return HOST_MEMORY
-    words = [
-        clean(device.name),
-        f"GPU {device.index}",
-        *([] if device.pci.value is None else [clean(device.pci.value)]),
-    ]
+    address = [] if device.pci.value is None else [clean(device.pci.value)]
+    words = [clean(device.name), f"GPU {device.index}", *address]
     labels = {"MIG instance": device.mig, "vGPU": device.vgpu, "confidential computing": device.confidential}
     return ", ".join([*words, *(label for label, fact in labels.items() if fact.value)])
 
@@ -184,7 +166,7 @@ def environment_lines(environment: machines.Environment) -> Lines:
         ("throttled by", environment.throttle_reasons, _list_text),
         ("performance state", environment.performance_state, str),
         ("GPU temperature", environment.temperature_c, lambda c: f"{c} C"),
-        ("persistence", environment.persistence, yes_no),
+        ("persistence", environment.persistence, units.yes_no),
         ("other GPU processes", environment.other_gpu_processes, _list_text),
     ]
     return [

@@ -35,7 +35,9 @@ def print_tuning(state: RingState, page: Page) -> None:
     by_reason: dict[str, list[str]] = {}  # an expired limit applies to many rings
     for trial in tuned.trials:
         if trial.verdict == "not tried":
-            by_reason.setdefault(trial.reason or "no reason given", []).append(ring_name(trial.ring))
+            by_reason.setdefault(trial.reason or "no reason given", []).append(
+                f"{_made_text(trial.ring)} {trial.ring.fill}"
+            )
     reasons = [("-", f"{reason_text(why)} ({len(rings)}): {', '.join(rings)}") for why, rings in by_reason.items()]
     page.section("Not tried", reasons)
 
@@ -75,10 +77,6 @@ def _ring_columns(tuned: Tuned) -> list[Column]:
         Column(("x", "best"), (*rate_cells([trial.against_best for trial in trials]), "")),
         Column(("",), (*(trial.verdict for trial in trials), _PLAIN), left=True),
     ]
-
-
-def ring_name(ring: RingSetup) -> str:
-    return f"{_made_text(ring)} {ring.fill}"
 
 
 def _made_text(ring: RingSetup) -> str:

@@ -40,8 +40,9 @@ def print_watch(watched: watches.Watched, page: Page) -> None:
         page.section("Pageable memory", watch_words.pageable_lines(watched))
     if watched.lines and (page.details or watched.verdict.bound_by == "unknown"):
         samples = sum(use.samples for use in watched.lines)
-        lines = watch_words.program_lines(watched)[: None if page.details else _FEW_CALLS + 1]
-        page.section(f"Lines of {clean(watched.lines[0].thread)} by samples ({samples})", lines)
+        lines = [(format_percent(use.share), clean(use.line)) for use in watched.lines]
+        heading = f"Lines of {clean(watched.lines[0].thread)} by samples ({samples})"
+        page.section(heading, lines if page.details else lines[: _FEW_CALLS + 1])
     inside = "steps" if watched.steps.watched else "the window"
     calls = watch_words.call_lines(watched, watch_words.MAX_CALLS if page.details else _FEW_CALLS)
     page.section(f"Calls in {inside} that fetch, wait or allocate: total time", calls)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from rich.cells import cell_len, set_cell_size
 
 from pyxfer._document import watches
-from pyxfer._report.text import Lines, clean, fact_text, first_of, machine_lines, memory_text, reason_text, remark_text
-from pyxfer.units import format_percent, format_seconds, format_size
+from pyxfer._report.text import Lines, clean, fact_text, machine_lines, memory_text, reason_text, remark_text
+from pyxfer.units import first_of, format_percent, format_seconds, format_size
 
 MAX_CALLS = 8
 _LONGEST_NAME = 60
@@ -177,10 +177,6 @@ def call_lines(watched: watches.Watched, most: int = MAX_CALLS) -> Lines:
     rows = activity.surprises if activity is not None else ()
     lines = [(format_seconds(row.seconds), _call_text(row)) for row in rows[:most]]
     return [*lines, ("", f"and {len(rows) - most} more; --export-json has all")] if len(rows) > most else lines
-
-
-def program_lines(watched: watches.Watched) -> Lines:
-    return [(format_percent(use.share), clean(use.line)) for use in watched.lines]
 
 
 def memory_lines(watched: watches.Watched) -> Lines:

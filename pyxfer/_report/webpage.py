@@ -19,8 +19,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-import msgspec
-
+from pyxfer._doctor.examine import without_trials
 from pyxfer._document import codec, runs
 from pyxfer._document.files import write_whole
 from pyxfer._document.machines import Device
@@ -64,7 +63,19 @@ def report_bytes(documents: Sequence[object], suffix: str, chart: str | None = N
         if chart is not None:
             raise UsageError("--chart is for pictures, a page has all: leave it out, or write to .svg or .png.")
         return page_html(documents).encode(errors="backslashreplace")
-    return _picture(documents, suffix, chart)
+    found = [(name, make) for document in documents for name, make in charts_of(document).items()]
+    chosen = [make for name, make in found if chart is None or name == chart]
+    if not chosen:
+        known = ", ".join(dict.fromkeys(name for name, _ in found))
+        if chart is None or not known:
+            raise UsageError("Nothing can be drawn: the documents have no figures.")
+        raise UsageError(f"--chart {chart!r:.80} is not in the documents: choose one of {known}.")
+    drawing = check_drawing()
+    svg = svg_of(plots.themed(plots.stacked([make(plots.WIDE) for make in chosen]), plots.WIDE, "white"))
+    if suffix == ".svg":
+        return svg.encode()
+    png: bytes = drawing.svg_to_png(svg, scale=2)
+    return png
 
 
 def suffix_of(path: str) -> str:
@@ -91,22 +102,6 @@ def check_drawing() -> Any:
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------
-
-
-def _picture(documents: Sequence[object], suffix: str, chart: str | None) -> bytes:
-    found = [(name, make) for document in documents for name, make in charts_of(document).items()]
-    chosen = [make for name, make in found if chart is None or name == chart]
-    if not chosen:
-        known = ", ".join(dict.fromkeys(name for name, _ in found))
-        if chart is None or not known:
-            raise UsageError("Nothing can be drawn: the documents have no figures.")
-        raise UsageError(f"--chart {chart!r:.80} is not in the documents: choose one of {known}.")
-    drawing = check_drawing()
-    svg = svg_of(plots.themed(plots.stacked([make(plots.WIDE) for make in chosen]), plots.WIDE, "white"))
-    if suffix == ".svg":
-        return svg.encode()
-    png: bytes = drawing.svg_to_png(svg, scale=2)
-    return png
 
 
 def svg_of(spec: plots.Spec) -> str:
@@ -274,9 +269,7 @@ def _cell(cell: Cell, form: str) -> str:
 def _download(document: object, name: str) -> str:
     data, note = gzip.compress(codec.to_sealed_json(document), mtime=0), ""
     if len(data) > MAX_EMBEDDED and isinstance(document, runs.Run):
-        rows = tuple(msgspec.structs.replace(row, trials=()) for row in document.measurements)
-        bare = msgspec.structs.replace(document, measurements=rows)
-        data, note = gzip.compress(codec.to_sealed_json(bare), mtime=0), ", without its trials"
+        data, note = gzip.compress(codec.to_sealed_json(without_trials(document)), mtime=0), ", without its trials"
     if len(data) > MAX_EMBEDDED:
         return '<p class="small">The document is too large to be embedded here.</p>'
     encoded = base64.b64encode(data).decode()

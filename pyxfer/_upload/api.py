@@ -69,7 +69,6 @@ def upload(x: Any, to: FrameworkName, device: int | str = 0, block: bool = True)
         UsageError: the framework or an array is refused; the message says what to do.
         CudaMemoryError: the device is out of memory.
         ForkedError: this process was forked from one that has uploaded.
-
     """
     return shared_uploader(device).upload(x, to, block)
 
@@ -84,7 +83,6 @@ def download(y: Any, out: Any = None) -> Any:
         UsageError: `y` is not on a device, or does not fit into `out`; the message says what to do.
         MemoryError: there is no memory for a new array.
         ForkedError: this process was forked from one that has uploaded.
-
     """
     if out is None:
         for uploader in tuple(_by_index.values()):  # asking an array for its device takes 2 us
@@ -109,7 +107,6 @@ def prefetch(batches: Iterable[Any], to: FrameworkName, depth: int = 2, device: 
     Raises:
         UsageError: the framework is refused, `batches` is text or a dict, or `depth` is not a whole number of at least
             1.
-
     """
     return shared_uploader(device)._prefetch(batches, to, depth)
 
@@ -120,7 +117,6 @@ def empty_pinned(shape: int | Iterable[int], dtype: DTypeLike | None = None, dev
     Raises:
         UsageError: the shape is not valid, or arrays of that dtype cannot be sent.
         CudaMemoryError: page-locked memory ran out.
-
     """
     uploader = shared_uploader(device)
     return pinning.empty_pinned(uploader.engine, shape, dtype, uploader.device)
@@ -134,7 +130,6 @@ def pin(x: NDArray[Any], device: int | str = 0) -> NDArray[Any]:
     Raises:
         UsageError: `x` is not an array, or its memory cannot be locked; the message says what to do.
         CudaMemoryError: no more memory can be page-locked.
-
     """
     uploader = shared_uploader(device)
     return pinning.pin(uploader.engine, x, uploader.device)

@@ -134,7 +134,6 @@ class Upload(ShortRepr):
             UsageError: `timeout` is not a number.
             DeviceTimeoutError: the upload has not ended within `timeout`. It continues; call `result()` again.
             CudaError: the error that ended the upload.
-
         """
         seconds = _seconds(timeout)
         until = time.monotonic() + seconds

@@ -111,7 +111,13 @@ def empty_pinned(
     engine: Engine, shape: int | Iterable[int], dtype: DTypeLike | None = None, device: int = 0
 ) -> NDArray[Any]:
     extents = _extents(shape)
-    kind = _dtype(dtype)
+    try:
+        kind = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        if isinstance(dtype, str) and dtype == BFLOAT16:
+            raise UsageError("NumPy has no bfloat16: give ml_dtypes.bfloat16") from error
+        raise UsageError(f"{dtype!r} is not a dtype of NumPy: give one such as np.float32") from error
+    dtype_to_send(kind)  # raises if such arrays cannot be sent
     nbytes = math.prod(extents) * kind.itemsize
     if nbytes > MAX_BYTES:
         raise UsageError(f"an array of {kind} of shape {extents} is larger than any address space")
@@ -136,14 +142,3 @@ def _extents(shape: int | Iterable[int]) -> tuple[int, ...]:
     if any(extent < 0 for extent in extents):
         raise UsageError(f"the shape {extents} has a negative dimension")
     return extents
-
-
-def _dtype(dtype: DTypeLike | None) -> np.dtype[Any]:
-    try:
-        found = np.dtype(dtype)
-    except (TypeError, ValueError) as error:
-        if isinstance(dtype, str) and dtype == BFLOAT16:
-            raise UsageError("NumPy has no bfloat16: give ml_dtypes.bfloat16") from error
-        raise UsageError(f"{dtype!r} is not a dtype of NumPy: give one such as np.float32") from error
-    dtype_to_send(found)  # raises if such arrays cannot be sent
-    return found

@@ -420,7 +420,6 @@ class Prefetch(ShortRepr, Generic[Batch, Result]):
 
     Raises:
         UsageError: `depth` is not a whole number of at least 1.
-
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 import msgspec
 
 from pyxfer._config import machine_setting
-from pyxfer._document.machines import Fact, LinkState, version_of
+from pyxfer._document.machines import Fact, LinkState, describe, version_of
 from pyxfer._document.tunings import (
     TUNING_SCHEMA_VERSION,
     KeptTuning,
@@ -284,20 +284,17 @@ _DRIVER_VERSION = re.compile(r"NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s")
 def tuning_key(engine: Engine, device: int, root: Path = Path("/")) -> TuningKey:
     """All that a tuning of this device depends on, read without NVML, which takes long to start."""
     properties = engine.device_properties(device)
+    found = _DRIVER_VERSION.search(read_text(root / "proc/driver/nvidia/version").value or "")
+    link = None if is_host(engine) else link_state_of(properties.pci, root)
     return TuningKey(
         host=platform.node().encode(errors="backslashreplace").decode(),  # JSON refuses half surrogates
         device=properties.uuid or properties.name,
-        driver=_driver(engine, root),
+        driver=f"{found[1] if found else 'unknown'}, CUDA {engine.driver_version()}",
         cpus_usable=usable_cpus(),
         numa_node=node_of(engine, device).value,
-        link=None if is_host(engine) else _link(properties.pci, root),
+        link=None if link is None or link.value is None else describe(link.value),
         pyxfer=version_of("pyxfer"),
     )
-
-
-def _driver(engine: Engine, root: Path) -> str:
-    found = _DRIVER_VERSION.search(read_text(root / "proc/driver/nvidia/version").value or "")
-    return f"{found[1] if found else 'unknown'}, CUDA {engine.driver_version()}"
 
 
 def link_state_of(pci: str | None, root: Path = Path("/")) -> Fact[LinkState] | None:
@@ -306,11 +303,6 @@ def link_state_of(pci: str | None, root: Path = Path("/")) -> Fact[LinkState] | 
     hops = read_hops(address, root) if address else ()
     most = [hop.most for hop in hops if hop.most.value is not None]
     return min(most, key=hop_gbps) if most else None
-
-
-def _link(pci: str | None, root: Path) -> str | None:
-    slowest = None if (found := link_state_of(pci, root)) is None else found.value
-    return f"PCIe {slowest.generation}.0 x{slowest.width}" if slowest else None
 
 
 # --- the file of tunings ---------------------------------------------------------------------------------------------
@@ -364,7 +356,14 @@ def keep_tuning(path: Path, key: TuningKey, tuning: Tuned) -> str:
 
 def _read(path: Path) -> tuple[tuple[KeptTuning, ...], str]:
     try:
-        return _decoded(path.read_bytes()), ""
+        document = msgspec.json.decode(path.read_bytes())
+        version = document.get("schema_version") if isinstance(document, dict) else None
+        if version != TUNING_SCHEMA_VERSION:
+            raise ValueError(f"it has version {version!r:.20}, and this pyxfer reads {TUNING_SCHEMA_VERSION}")
+        tunings = msgspec.convert(document, TuningFile).tunings
+        for entry in tunings:
+            settings_of(entry.tuning.ring)  # raises if a value is outside the engine's limits
+        return tunings, ""
     except FileNotFoundError:
         return (), ""
     except (OSError, ValueError, RecursionError) as error:  # msgspec's errors and UsageError are ValueErrors
@@ -373,14 +372,3 @@ def _read(path: Path) -> tuple[tuple[KeptTuning, ...], str]:
 
 def _text(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
-
-
-def _decoded(data: bytes) -> tuple[KeptTuning, ...]:
-    document = msgspec.json.decode(data)
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    if version != TUNING_SCHEMA_VERSION:
-        raise ValueError(f"it has version {version!r:.20}, and this pyxfer reads {TUNING_SCHEMA_VERSION}")
-    tunings = msgspec.convert(document, TuningFile).tunings
-    for entry in tunings:
-        settings_of(entry.tuning.ring)  # raises if a value is outside the engine's limits
-    return tunings

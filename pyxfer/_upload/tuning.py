@@ -245,13 +245,10 @@ def tune(
     with Presence(_PRESENCE) as presence:
         if run_interruptible(work, bench.cancel) is not Ending.DONE:
             raise KeyboardInterrupt
-    return msgspec.structs.replace(results[0], remarks=_disturbed_by(presence.other_processes))
-
-
-def _disturbed_by(pids: set[int]) -> tuple[str, ...]:
-    names = f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, sorted(pids)))}"
+    others = sorted(presence.other_processes)
+    names = f"process{'es' if len(others) > 1 else ''} {', '.join(map(str, others))}"
     remark = f"{names} tuned at the same time and competed for processors; `pyxfer tune` repeats the tuning"
-    return (remark,) if pids else ()
+    return msgspec.structs.replace(results[0], remarks=(remark,) if others else ())
 
 
 # --- the search ------------------------------------------------------------------------------------------------------

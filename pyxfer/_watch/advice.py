@@ -13,10 +13,11 @@ from functools import cached_property
 
 from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
+from pyxfer._report.text import capitalised
 from pyxfer._watch.copies import DIRECTIONS, CopyTable
 from pyxfer._watch.device_records import Periods
 from pyxfer._watch.framework_calls import Calls
-from pyxfer.units import format_gbps, format_percent, format_seconds, format_size
+from pyxfer.units import format_gbps, format_percent, format_seconds, format_size, joined
 
 BOUND = 0.20
 MODERATELY = 0.05
@@ -210,7 +211,7 @@ def _prefetch(evidence: Evidence) -> watches.Advice | None:
     makers = max(1, min(math.ceil(made_s / longest_s) if longest_s > 0 else cpus, cpus - 1))
     less = [f"input {format_seconds(parts.input_s)}", f"h2d {format_seconds(parts.h2d_s)}"]
     less += [f"sending pageable memory {format_seconds(staging_s)}"] if staging_s > 0 else []
-    worked_out = f"the longest of the step less {_joined(less)} ({format_seconds(rest_s)}), making the input "
+    worked_out = f"the longest of the step less {joined(less)} ({format_seconds(rest_s)}), making the input "
     if not offers.copies_ahead:
         worked_out = f"the longer of the step with the copies of its input alone ({format_seconds(rest_s)}) and "
         worked_out += "making the input "
@@ -225,7 +226,7 @@ def _prefetch(evidence: Evidence) -> watches.Advice | None:
     who = "another thread or process make the next one" if makers == 1 else f"{makers} processes make the next ones"
     text = f"{what}: let {who}{where}"
     text += ", and copy it without waiting while the device computes." if offers.copies_ahead else "."
-    text += f" {_capitalised(how.replace('{makers}', str(makers)))}."
+    text += f" {capitalised(how.replace('{makers}', str(makers)))}."
     return evidence.predicted(code, text, max(rest_s, made_s / makers, link_s), worked_out)
 
 
@@ -249,9 +250,9 @@ def _pin(evidence: Evidence) -> watches.Advice | None:
             )
     if not words:
         return None
-    how = ". ".join(_capitalised(evidence.offers.pin[direction]) for direction in sorted(directions, reverse=True))
+    how = ". ".join(capitalised(evidence.offers.pin[direction]) for direction in sorted(directions, reverse=True))
     text = f"Pin the copied memory: the copy engine reads page-locked memory directly. {how}."
-    return evidence.predicted("pin", text, evidence.parts.period_s - gain_s, _joined(words))
+    return evidence.predicted("pin", text, evidence.parts.period_s - gain_s, joined(words))
 
 
 def _waits(evidence: Evidence) -> watches.Advice | None:
@@ -298,13 +299,3 @@ def _second_stream(evidence: Evidence) -> watches.Advice | None:
         f"kernels have room for {format_seconds(room_s)} of copies"
     )
     return evidence.predicted("second-stream", text, parts.period_s - gain_s, worked_out)
-
-
-def _capitalised(text: str) -> str:
-    """A sentence begins with a capital; the name of a call does not change."""
-    first = text.split(maxsplit=1)[0]
-    return text if "." in first or "_" in first else text[0].upper() + text[1:]
-
-
-def _joined(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pyxfer._document import watches
 from pyxfer._document.machines import Environment, Fact, Link, Remark, unknown
+from pyxfer._report.text import counted
 from pyxfer._trace.records import Capture, CopyKind, clip, intervals, total_ns, union
 from pyxfer._watch.advice import Evidence, advice
 from pyxfer._watch.ceilings import remarks_on_shares
@@ -56,7 +57,7 @@ def remarks(
     if activity is not None:
         found += _record_remarks(activity, "capacity" in said, watched.window_s)
     if ranges.unpaired:
-        text = f"{_count(ranges.unpaired, 'NVTX range')} had not ended with the window, and last to its end"
+        text = f"{counted(ranges.unpaired, 'NVTX range')} had not ended with the window, and last to its end"
         found.append(Remark("open-ranges", text))
     if len(ranges.names) > MAX_NAMES:
         text = f"only the {MAX_NAMES} longest of {len(ranges.names)} range names are listed"
@@ -72,10 +73,10 @@ def _step_remarks(steps: watches.Steps, is_cut: bool, unchanged: bool, warm: int
     mark_them = _MARK_THEM_IN_IT if unchanged else _MARK_THEM
     found = []
     if failed:
-        text = f"{_count(failed, 'step')} failed, and {_are(failed)} not in the figures of steps: {steps.failure}"
+        text = f"{counted(failed, 'step')} failed, and {_are(failed)} not in the figures of steps: {steps.failure}"
         found.append(Remark("failed-steps", text))
     if unclosed:
-        text = f"{_count(unclosed, 'step')} had not ended with the window, and {_are(unclosed)} not in the figures"
+        text = f"{counted(unclosed, 'step')} had not ended with the window, and {_are(unclosed)} not in the figures"
         found.append(Remark("unclosed-steps", text))
     if not steps.watched and not failed and not unclosed:
         none = f"no step was {'found' if unchanged else 'begun'}"
@@ -134,11 +135,11 @@ def _record_remarks(activity: watches.Activity, is_cut: bool, window_s: float) -
         found.append(Remark("dropped", text, "watch fewer steps, or give a larger capacity"))
     if activity.untimed:
         text = (
-            f"the device gave no time for {_count(activity.untimed, 'record')} of copies; only their bytes are counted"
+            f"the device gave no time for {counted(activity.untimed, 'record')} of copies; only their bytes are counted"
         )
         found.append(Remark("untimed", text))
     if activity.others:
-        text = f"{_count(activity.others, 'record')} of other devices {_are(activity.others)} not in the figures"
+        text = f"{counted(activity.others, 'record')} of other devices {_are(activity.others)} not in the figures"
         found.append(Remark("other-devices", text, "watch each device separately"))
     if activity.clock_error_s > MAX_CLOCK_ERROR_S:
         text = (
@@ -154,10 +155,6 @@ def _record_remarks(activity: watches.Activity, is_cut: bool, window_s: float) -
         )
         found.append(Remark("clock-drift", text, "watch again: a clock may have been set"))
     return found
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _are(number: int) -> str:

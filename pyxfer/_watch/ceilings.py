@@ -7,10 +7,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
-from pyxfer._document.machines import Device, Fact, Link, LinkState, Remark
+from pyxfer._document.machines import Device, Fact, Link, LinkState, Remark, describe
 from pyxfer._document.runs import OneWay, Run
 from pyxfer._document.watches import CEILING_PRECISION, MIN_COMPARABLE, CeilingSource, CopyClass, CopyDirectionName
-from pyxfer._machine.link import describe
 from pyxfer._watch.options import Target
 from pyxfer.errors import PyxferError
 from pyxfer.native import HOST
@@ -98,7 +97,16 @@ def points_of(source: Fact[CeilingSource], direction: OneWay | None) -> Fact[Poi
 
 def source_of(run: Run, source: Literal["measured", "saved"] = "saved") -> Fact[CeilingSource]:
     host, taken_at = run.environment.host, run.environment.taken_at
-    return Fact(CeilingSource(source, run.device.name, host, taken_at, _curves(run)))
+    curves: dict[CopyDirectionName, Points] = {}
+    for way in get_args(OneWay):
+        best: dict[int, float] = {}
+        for row in run.measurements:
+            is_raw = (row.direction, row.memory) == (way, "pinned") and row.may_be_ceiling
+            if is_raw and row.rate.value is not None and row.elapsed_s is not None and row.elapsed_s > 0:
+                best[row.nbytes] = min(row.elapsed_s, best.get(row.nbytes, math.inf))
+        if best:
+            curves[way] = tuple(sorted(best.items()))
+    return Fact(CeilingSource(source, run.device.name, host, taken_at, curves))
 
 
 def measure_ceilings(
@@ -134,19 +142,6 @@ def sizes_to_measure(needed: Mapping[OneWay, Sequence[int]]) -> tuple[int, ...]:
         if not chosen or size == wanted[-1] or size >= _APART * chosen[-1]:
             chosen.append(size)
     return tuple(chosen)
-
-
-def _curves(run: Run) -> dict[CopyDirectionName, Points]:
-    curves: dict[CopyDirectionName, Points] = {}
-    for way in get_args(OneWay):
-        best: dict[int, float] = {}
-        for row in run.measurements:
-            is_raw = (row.direction, row.memory) == (way, "pinned") and row.may_be_ceiling
-            if is_raw and row.rate.value is not None and row.elapsed_s is not None and row.elapsed_s > 0:
-                best[row.nbytes] = min(row.elapsed_s, best.get(row.nbytes, math.inf))
-        if best:
-            curves[way] = tuple(sorted(best.items()))
-    return curves
 
 
 def seconds_at(points: Points, nbytes: int) -> float:

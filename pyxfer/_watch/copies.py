@@ -55,22 +55,18 @@ def _level_seconds(of: NDArray[np.int64]) -> tuple[float, ...]:
 
 def stretches(records: DeviceRecords, over: Stretches) -> tuple[watches.Stretch, ...]:
     begins, ends = over.bounds[:, 0], over.bounds[:, 1]
-    copied, allocated = _copied_bytes(records, over), _allocations(records.allocations, over)
-    return tuple(
-        watches.Stretch(busy_s=busy_ns / 1e9, copied_bytes=copied[place], allocated=allocated[place])
-        for place, busy_ns in enumerate(records.busy.within(begins, ends).tolist())
-    )
-
-
-def _copied_bytes(records: DeviceRecords, over: Stretches) -> list[dict[watches.CopyDirectionName, int]]:
-    found: list[dict[watches.CopyDirectionName, int]] = [{} for _ in over.bounds]
+    copied: list[dict[watches.CopyDirectionName, int]] = [{} for _ in over.bounds]
     number = over.number(records.copies["start_ns"])
     for kind in np.unique(records.copies["way"]):
         own = records.copies["way"] == kind
         for place, nbytes in enumerate(over.sums(number[own], records.copies["nbytes"][own])):
             if nbytes:
-                found[place][COPY_KINDS.get(int(kind), "other")] = nbytes
-    return found
+                copied[place][COPY_KINDS.get(int(kind), "other")] = nbytes
+    allocated = _allocations(records.allocations, over)
+    return tuple(
+        watches.Stretch(busy_s=busy_ns / 1e9, copied_bytes=copied[place], allocated=allocated[place])
+        for place, busy_ns in enumerate(records.busy.within(begins, ends).tolist())
+    )
 
 
 def _allocations(allocations: NDArray[Any], over: Stretches) -> list[dict[str, watches.AllocationSums]]:

@@ -248,10 +248,6 @@ class Launch:
     def pack(self) -> str:
         return msgspec.json.encode(self).decode()
 
-    @classmethod
-    def unpack(cls, text: str) -> Launch:
-        return msgspec.json.decode(text, type=cls)
-
 
 def window_path(folder: str, number: int) -> Path:
     return Path(folder) / f"window-{number}"
@@ -259,7 +255,7 @@ def window_path(folder: str, number: int) -> Path:
 
 def main(text: str, program: Sequence[str]) -> None:
     """Run the program under the `Launch` that `text` contains. The process ends as the program does."""
-    launch = Launch.unpack(text)
+    launch = msgspec.json.decode(text, type=Launch)
     try:
         named = NamedFunction(launch.step) if launch.step else None
         run = prepare(program[0], program[1:], is_module=launch.is_module, named=named)

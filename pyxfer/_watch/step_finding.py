@@ -35,10 +35,9 @@ _RANKS: dict[StepFinder, int] = {"compiled": 0, "optimizer": 1, "keras": 2, "nam
 
 
 class _Thread(threading.local):
-    def __init__(self) -> None:
-        self.is_inside = False
-        """Whether the thread is inside of a call that is a step."""
-        self.batch_begin_ns: int | None = None
+    is_inside = False
+    """Whether the thread is inside of a call that is a step."""
+    batch_begin_ns: int | None = None
 
 
 class FoundSteps:

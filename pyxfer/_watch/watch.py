@@ -193,6 +193,5 @@ def watch(
     Raises:
         UsageError: an argument is invalid.
         DocumentError: the saved run cannot be read.
-
     """
     return Watch(make_options(skip, steps, duration, device, lines, capacity), checked_ceilings(ceilings))

@@ -10,16 +10,11 @@ import importlib
 import sys
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from pyxfer.errors import CudaUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    import numpy as np
-
     from pyxfer.native import _cuda
 
 __all__ = ["HOST", "Choice", "Engine", "choose", "load"]
@@ -28,73 +23,54 @@ HOST = "host"
 AT_EXIT_S = 0.5
 
 
-class Engine(Protocol):
-    """The interface that `_cuda` and `_host` share; `_cuda.pyi` documents it."""
+class Engine:
+    """The module `_cuda` or `_host`, with what they share; `_cuda.pyi` declares and documents it."""
 
-    RUNTIME: str
-    RUNTIME_VERSION: int
-    trace_kinds: tuple[str, ...]
-    DeviceBuffer: type[_cuda.DeviceBuffer]
-    Pack: type[_cuda.Pack]
-    FileSet: type[_cuda.FileSet]
-    FileWindow: type[_cuda.FileWindow]
-    HostBuffer: type[_cuda.HostBuffer]
-    Registration: type[_cuda.Registration]
-    Stream: type[_cuda.Stream]
-    Bracket: type[_cuda.Bracket]
-    Lane: type[_cuda.Lane]
-    Copier: type[_cuda.Copier]
-    Ring: type[_cuda.Ring]
-    Tracer: type[_cuda.Tracer]
-    Kernels: type[_cuda.Kernels]
-    Flow: type[_cuda.Flow]
-
-    def device_count(self) -> int: ...
-    def driver_version(self) -> int: ...
-    def device_properties(self, device: int) -> _cuda.DeviceProperties: ...
-    def memory_info(self, device: int) -> tuple[int, int]: ...
-    def synchronize(self, device: int) -> None: ...
-    def relax_captures_in_this_thread(self) -> None: ...
-    def park_threads_at_exit(self, seconds: float) -> None: ...
-    def can_access_peer(self, device: int, peer: int) -> bool: ...
-    def enable_peer(self, device: int, peer: int) -> None: ...
-    def disable_peer(self, device: int, peer: int) -> None: ...
-    def device_attribute(self, device: int, attribute: int) -> int: ...
-    def driver_has(self, symbol: str, api_version: int) -> bool: ...
-    def drained_fault(self, elapsed_s: float, wall_s: float) -> str: ...
-    def take_cleanup_failures(self) -> list[str]: ...
-    def unmap_shared(self, address: int, nbytes: int) -> bool: ...
-    def page_nodes(self, address: int, nbytes: int) -> dict[int, int]: ...
-    def prefer_node(self, node: int | None) -> None: ...
-    def fill(self, address: int, nbytes: int, seed: int) -> None: ...
-    def plain_arrays(self, objects: list[Any]) -> tuple[list[int], list[np.dtype[Any]]]: ...
-    def to_dlpack(
-        self,
-        address: int,
-        device_type: int,
-        device_index: int,
-        dtype_code: int,
-        dtype_bits: int,
-        shape: Sequence[int],
-        versioned: bool,
-        owner: object,
-    ) -> object: ...
-    def first_unlike(self, address: int, nbytes: int, seed: int) -> int | None: ...
-    def prepare_check(self, device: int, lane: _cuda.Lane, slot: int, seed: int, scratch: tuple[int, int]) -> None: ...
-    def first_wrong(
-        self, device: int, lane: _cuda.Lane, slot: int, seed: int, scratch: tuple[int, int], slow_reads: bool
-    ) -> int | None: ...
-    def fill_device(self, device: int, address: int, nbytes: int, seed: int) -> None: ...
-    def first_wrong_at(self, device: int, address: int, nbytes: int, seed: int) -> int | None: ...
-    def make_cycle(self, address: int, nbytes: int, stride: int, seed: int, device: int) -> int: ...
-    def run_flows(
-        self,
-        flows: Sequence[_cuda.Flow],
-        seconds: float,
-        deadline_s: float,
-        gate: Literal["kernel", "host"] = "kernel",
-        gate_timeout_s: float = 1.0,
-    ) -> list[_cuda.FlowStamps]: ...
+    if TYPE_CHECKING:
+        RUNTIME: str
+        RUNTIME_VERSION: int
+        trace_kinds: tuple[str, ...]
+        DeviceBuffer = _cuda.DeviceBuffer
+        Pack = _cuda.Pack
+        FileSet = _cuda.FileSet
+        FileWindow = _cuda.FileWindow
+        HostBuffer = _cuda.HostBuffer
+        Registration = _cuda.Registration
+        Stream = _cuda.Stream
+        Bracket = _cuda.Bracket
+        Lane = _cuda.Lane
+        Copier = _cuda.Copier
+        Ring = _cuda.Ring
+        Tracer = _cuda.Tracer
+        Kernels = _cuda.Kernels
+        Flow = _cuda.Flow
+        device_count = staticmethod(_cuda.device_count)
+        driver_version = staticmethod(_cuda.driver_version)
+        device_properties = staticmethod(_cuda.device_properties)
+        memory_info = staticmethod(_cuda.memory_info)
+        synchronize = staticmethod(_cuda.synchronize)
+        relax_captures_in_this_thread = staticmethod(_cuda.relax_captures_in_this_thread)
+        park_threads_at_exit = staticmethod(_cuda.park_threads_at_exit)
+        can_access_peer = staticmethod(_cuda.can_access_peer)
+        enable_peer = staticmethod(_cuda.enable_peer)
+        disable_peer = staticmethod(_cuda.disable_peer)
+        device_attribute = staticmethod(_cuda.device_attribute)
+        driver_has = staticmethod(_cuda.driver_has)
+        drained_fault = staticmethod(_cuda.drained_fault)
+        take_cleanup_failures = staticmethod(_cuda.take_cleanup_failures)
+        unmap_shared = staticmethod(_cuda.unmap_shared)
+        page_nodes = staticmethod(_cuda.page_nodes)
+        prefer_node = staticmethod(_cuda.prefer_node)
+        fill = staticmethod(_cuda.fill)
+        plain_arrays = staticmethod(_cuda.plain_arrays)
+        to_dlpack = staticmethod(_cuda.to_dlpack)
+        first_unlike = staticmethod(_cuda.first_unlike)
+        prepare_check = staticmethod(_cuda.prepare_check)
+        first_wrong = staticmethod(_cuda.first_wrong)
+        fill_device = staticmethod(_cuda.fill_device)
+        first_wrong_at = staticmethod(_cuda.first_wrong_at)
+        make_cycle = staticmethod(_cuda.make_cycle)
+        run_flows = staticmethod(_cuda.run_flows)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from pyxfer._document.baselines import Baseline
 from pyxfer._document.fleets import Fleet
 from pyxfer._document.machines import Fact
 from pyxfer._document.watches import Watched
-from pyxfer._fleet import small_cohorts
+from pyxfer._fleet import cohorts
 from pyxfer._trace.findings import Expected, inflated
 from pyxfer.errors import DocumentError
 
@@ -188,7 +188,7 @@ def test_resealed_bytes_that_crossed_the_link_are_those_of_the_remark() -> None:
 
 def test_few_hosts_beside_a_known_host_that_this_package_lacks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = codec.encode(judged([make_host("a", {"h2d:gpu0:pinned:256MiB": 55.0})]))
-    monkeypatch.setattr(small_cohorts, "references", tuple)
+    monkeypatch.setattr(cohorts, "references", tuple)
     with pytest.raises(DocumentError, match="a known host that this pyxfer does not have"):
         codec.decode(Fleet, data)
 

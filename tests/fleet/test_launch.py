@@ -56,7 +56,7 @@ def stand_in(place: Path, monkeypatch: pytest.MonkeyPatch, hosts: dict[str, dict
 
 
 def collect(launcher: Launcher, hosts: Sequence[str] | None = None) -> dict[str, Arrival]:
-    wanted = launcher.hosts() if hosts is None else hosts
+    wanted = launcher.hosts if hosts is None else hosts
     launcher.start(wanted)
     found: dict[str, Arrival] = {}
     until = time.monotonic() + 60
@@ -167,7 +167,7 @@ def test_no_more_hosts_than_allowed_run_at_once(tmp_path: Path, monkeypatch: pyt
     hosts = {f"node-{number}": {"script": "sleep 0.1"} for number in range(7)}
     stand_in(tmp_path, monkeypatch, hosts)
     launcher = launch.ssh_launcher(JOB, list(hosts), 3)
-    launcher.start(launcher.hosts())
+    launcher.start(launcher.hosts)
     most, answered = 0, 0
     while answered < len(hosts):
         answered += len(launcher.poll(0.02))

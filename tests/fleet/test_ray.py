@@ -134,7 +134,7 @@ def scripted(folder: Path, text: str) -> HostJob:
 
 
 def answers_of(launcher: ray.RayLauncher, act_when_running: Any = None) -> dict[str, Answer]:
-    hosts = launcher.hosts()
+    hosts = launcher.hosts
     launcher.start(hosts)
     found: dict[str, Answer] = {}
     until = time.monotonic() + 240

@@ -25,7 +25,7 @@ from pyxfer._baseline.store import open_store
 from pyxfer._cli.fleet_run import _chosen_transport
 from pyxfer._document import codec
 from pyxfer._document.fleets import Fleet, HostReport
-from pyxfer._fleet.collect import read_reports
+from pyxfer._fleet.collect import file_name, read_reports
 from pyxfer._fleet.run import Kept
 from pyxfer.errors import UsageError
 
@@ -105,7 +105,7 @@ def test_documents_of_any_two_hosts_are_two_files(tmp_path: Path) -> None:
         "\u202e",
     ]
     for host in hosts:
-        kept.put("hosts", host, codec.encode(make_host(host)))
+        kept.put(f"hosts/{file_name(host)}.json", codec.encode(make_host(host)))
     assert len(list((tmp_path / "hosts").iterdir())) == len(hosts)
     rows = read_reports([tmp_path / "hosts"])
     assert {row.host for row in rows if row.named} == {*hosts}

@@ -88,7 +88,7 @@ def test_an_upload_has_the_expected_bytes_and_knows_that_they_are_on_the_cpu(nam
 def test_a_download_through_the_ring_has_the_current_bytes(
     name: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jax_transfers, "place_of", lambda _: "gpu")  # an array on the CPU would be refused
+    monkeypatch.setattr(jax_transfers.JaxTransfer, "place_of", lambda *_: "gpu")  # an array on the CPU would be refused
     with a_place(engine, NBYTES, HostPlace) as context:
         transfer = made(ROUTES[name].copy)(context)
         seen = [verify(transfer, context, engine, seed) for seed in (1, 2, 3, 4)]  # each target in turn, and again

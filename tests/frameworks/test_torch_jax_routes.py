@@ -131,9 +131,10 @@ def test_a_download_from_host_memory_is_refused(way: Any, context: RouteContext)
         transfer.refresh()
 
 
-def test_page_locked_memory_of_a_device_is_host_memory(jax: Any, cpu: Any) -> None:
+def test_page_locked_memory_of_a_device_is_host_memory(jax: Any, cpu: Any, context: RouteContext) -> None:
     pinned = jax_transfers.sharding(jax, cpu, jax_transfers.PINNED_HOST)
-    assert jax_transfers.place_of(jax.device_put(jax.numpy.zeros(4), pinned)) == "cpu"
+    array = jax.device_put(jax.numpy.zeros(4), pinned)
+    assert jax_transfers.ToPinnedHost(context).place_of(array) == "cpu"
 
 
 def test_a_missing_kind_of_memory_is_refused(jax: Any, cpu: Any) -> None:

@@ -15,15 +15,15 @@ from report_samples import DOCUMENTS
 from pyxfer._document.fleets import Fleet
 from pyxfer._fleet.collect import Arrival
 from pyxfer._fleet.judge import judge
-from pyxfer._report.fleet_charts import losses_of, rows_of
+from pyxfer._report.fleet import losses_of, rows_of
 from pyxfer._report.fleet_formats import (
     LONGEST_REASON,
-    TEXTS,
     causes_of,
     drain_lines,
     drain_reason,
     nagios_line,
     npd_line,
+    prometheus_text,
     safe,
 )
 from pyxfer._report.fleet_words import chance_text, contrast_text, sentence
@@ -240,7 +240,7 @@ def test_metrics_have_verdicts_losses_and_limits(fleet: Fleet) -> None:
     parser = pytest.importorskip("prometheus_client.parser")
     families = {
         each.name.removeprefix("pyxfer_fleet_"): each.samples
-        for each in parser.text_string_to_metric_families(TEXTS["prometheus"](fleet))
+        for each in parser.text_string_to_metric_families(prometheus_text(fleet))
     }
     counts = {s.labels["verdict"]: s.value for s in families["hosts"]}
     assert counts == {"fine": 39, "slow": 2, "suspect": 0, "not judged": 1}
