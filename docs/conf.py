@@ -12,7 +12,7 @@ from sphinx.ext import napoleon
 from sphinx.pycode import ModuleAnalyzer
 
 import pyxfer
-from pyxfer._document import baselines, fleets
+from pyxfer._document import baselines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +66,7 @@ def _with_parts(documents: list[type[msgspec.Struct]]) -> dict[type[msgspec.Stru
     return found
 
 
-IN_A_STORE = [baselines.StoredRun, baselines.KeptBaseline, baselines.History, fleets.KeptFleet, fleets.HostPoint]
+IN_A_STORE = [baselines.StoredRun, baselines.KeptBaseline, baselines.History]
 STRUCTS = _with_parts([*(each for value in PUBLIC.values() for each in _structs_in(value)), *IN_A_STORE])
 for _struct in STRUCTS:
     _struct.__annotations__ = typing.get_type_hints(_struct)  # without the limits of a number, such as Meta(ge=0)

@@ -22,7 +22,6 @@ from pyxfer._baseline.store_tables import (
     BASELINES,
     CELLS,
     DOCUMENTS,
-    FLEETS,
     HOST_REPORTS,
     MEASURED,
     RUNS,
@@ -30,7 +29,7 @@ from pyxfer._baseline.store_tables import (
 from pyxfer._document import baselines as documents
 from pyxfer._document.baselines import AnyRun, Baseline, KeptBaseline, StoredRun
 from pyxfer._document.cells import Cell, CellPattern, parse_cell
-from pyxfer._document.fleets import Fleet, HostPoint, HostReport, KeptFleet
+from pyxfer._document.fleets import HostReport
 from pyxfer._document.machines import Fact, Remark
 from pyxfer._document.printing import ShortRepr
 from pyxfer.errors import StoreError, UsageError
@@ -174,24 +173,6 @@ class Store(ShortRepr):
         query = _Query(pattern, cell, host, since_s, limit)
         with self._database.reading() as connection:
             return _history(connection, query)
-
-    def add_fleet(self, fleet: Fleet) -> str:
-        """Append the verdicts on a fleet and return their id. The same document is not stored again."""
-        row, hosts = store_rows.new_fleet(fleet)
-        what = f"The fleet {row['id']}"
-        return self._database.write(what, lambda connection: store_rows.add_fleet(connection, row, hosts))
-
-    def fleets(self, limit: int = 30) -> list[KeptFleet]:
-        """The newest fleets, the oldest of them first."""
-        newest = select(*(FLEETS.c[name] for name in KeptFleet.__struct_fields__))
-        newest = newest.order_by(FLEETS.c.judged_s.desc(), FLEETS.c.seq.desc()).limit(limit)
-        with self._database.reading() as connection:
-            return [KeptFleet(*row) for row in connection.execute(newest)][::-1]
-
-    def fleet_history(self, host: str, limit: int = 30) -> list[HostPoint]:
-        """A host in the newest fleets that have it, the oldest of them first."""
-        with self._database.reading() as connection:
-            return store_rows.find_host(connection, host, limit)
 
     def add_host_report(self, report: HostReport, host: str | None = None) -> str:
         """Append the document of a host and return its id. The same document is not stored again.

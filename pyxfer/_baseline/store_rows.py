@@ -1,10 +1,9 @@
-"""The rows of runs and baselines with their measurements, of fleets, and of documents of hosts."""
+"""The rows of runs and baselines with their measurements, and of documents of hosts."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -19,7 +18,7 @@ from pyxfer._baseline.fingerprints import fingerprint_of, identity
 from pyxfer._document.baselines import AnyRun, Baseline
 from pyxfer._document.cells import Cell
 from pyxfer._document.codec import to_bare_json, to_sealed_json
-from pyxfer._document.fleets import MAX_HOST_BYTES, Fleet, FleetHost, HostPoint, HostReport, hosts_once
+from pyxfer._document.fleets import MAX_HOST_BYTES, HostReport
 from pyxfer._document.links import Links
 from pyxfer._document.runs import Run
 from pyxfer.errors import StoreError, UsageError
@@ -161,67 +160,6 @@ def digest_of(baseline: Baseline) -> str:
 
 def digest_of_parts(name: str, fingerprint: str, made_at: str, labels: dict[str, str], runs: Sequence[str]) -> str:
     return tables.sha256_of(to_bare_json([name, fingerprint, made_at, labels, runs]))
-
-
-def new_fleet(fleet: Fleet) -> tuple[tables.Row, list[tables.Row]]:
-    tables.check_type(fleet, (Fleet,), "a fleet, such as pyxfer fleet judge saves")
-    once = hosts_once(fleet)
-    counts = Counter(host.verdict for host in once)
-    row = {
-        "id": tables.new_id("f"),
-        "stored_at": tables.now_text(),
-        "judged_at": fleet.judged_at,
-        "judged_s": tables.seconds_of(fleet.judged_at),
-        "hosts": len(once),
-        "slow": counts["slow"],
-        "suspect": counts["suspect"],
-        "not_judged": counts["not judged"],
-        "sha256": tables.sha256_of(to_sealed_json(fleet)),
-    }
-    return row, [{"place": place, **_host_row(fleet, host)} for place, host in enumerate(fleet.hosts)]
-
-
-def _host_row(fleet: Fleet, host: FleetHost) -> tables.Row:
-    worst = host.worst
-    cells = () if host.cohort is None else fleet.cohorts[host.cohort].cells
-    figures = {
-        cell.cell.text: (value, cell.usual.value)
-        for cell, value in zip(cells, host.values, strict=True)
-        if value is not None
-    }
-    return {
-        "host": tables.without_nul(host.host),
-        "state": host.state,
-        "verdict": host.verdict,
-        "cell": None if worst is None else tables.without_nul(worst.cell.text),
-        "loss": None if worst is None else worst.stated,
-        "reason": None if host.reason is None else tables.without_nul(host.reason),
-        "figures": json.dumps(figures),
-    }
-
-
-def add_fleet(connection: Connection, row: tables.Row, hosts: list[tables.Row]) -> str:
-    fleet_id, seq = tables.add_once(connection, tables.FLEETS, row, "sha256")
-    if seq is not None and hosts:
-        connection.execute(tables.FLEET_HOSTS.insert(), [{"fleet": seq, **host} for host in hosts])
-    return fleet_id
-
-
-def find_host(connection: Connection, host: str, limit: int) -> list[HostPoint]:
-    """A host in the newest fleets that have it, the oldest of them first; of several documents the judged one."""
-    wanted = (tables.FLEET_HOSTS.c.host == tables.without_nul(host)) & (tables.FLEET_HOSTS.c.state != "duplicate")
-    names = ("state", "verdict", "cell", "loss", "reason")
-    of_host = [tables.FLEET_HOSTS.c[name] for name in (*names, "figures")]
-    query = select(tables.FLEETS.c.id, tables.FLEETS.c.judged_at, *of_host).join(
-        tables.FLEET_HOSTS, tables.FLEET_HOSTS.c.fleet == tables.FLEETS.c.seq
-    )
-    newest = query.where(wanted).order_by(tables.FLEETS.c.judged_s.desc(), tables.FLEETS.c.seq.desc()).limit(limit)
-    points = []
-    for row in connection.execute(newest):
-        figures = {name: (value, usual) for name, (value, usual) in json.loads(row.figures).items()}
-        values = {name: getattr(row, name) for name in names}
-        points.append(HostPoint(row.id, row.judged_at, **values, figures=figures))
-    return points[::-1]
 
 
 @dataclass(frozen=True)

@@ -105,25 +105,6 @@ MEASURED = sa.Table(
     sa.Index("pyxfer_measured_host", "host", "cell", "taken_s"),
 )
 
-FLEETS = _table(
-    "pyxfer_fleets",
-    *_required(sa.Text, "judged_at"),
-    *_required(sa.Double, "judged_s"),
-    *_required(sa.Integer, "hosts", "slow", "suspect", "not_judged"),
-)
-
-FLEET_HOSTS = sa.Table(
-    "pyxfer_fleet_hosts",
-    TABLES,
-    sa.Column("fleet", Number, sa.ForeignKey(FLEETS.c.seq), primary_key=True),
-    sa.Column("place", sa.Integer, primary_key=True),
-    *_required(sa.Text, "host", "state", "verdict", "figures"),
-    sa.Column("cell", sa.Text),
-    sa.Column("loss", sa.Double),
-    sa.Column("reason", sa.Text),
-    sa.Index("pyxfer_fleet_hosts_of_host", "host", "fleet"),
-)
-
 HOST_REPORTS = _table(
     "pyxfer_host_reports",
     *_required(sa.Double, "stored_s"),

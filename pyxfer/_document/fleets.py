@@ -272,33 +272,6 @@ def hosts_once(fleet: Fleet) -> list[FleetHost]:
     return [host for host in fleet.hosts if host.state != "duplicate"]
 
 
-class KeptFleet(msgspec.Struct, frozen=True):
-    """A fleet in a store, in one line."""
-
-    id: str
-    judged_at: Moment
-    hosts: int
-    slow: int
-    suspect: int
-    not_judged: int
-
-
-class HostPoint(msgspec.Struct, frozen=True):
-    """A host in one stored fleet. `cell` and the keys of `figures` are texts of cells.
-
-    `figures`: its value and the usual one of each cell.
-    """
-
-    fleet: str
-    judged_at: Moment
-    state: str
-    verdict: str
-    cell: str | None
-    loss: float | None
-    reason: str | None
-    figures: dict[str, tuple[float, float | None]]
-
-
 def host_problems(report: HostReport) -> Problems:
     if len(report.cells) > MAX_CELLS:
         yield "cells", f"are {len(report.cells)}, and no host has more than {MAX_CELLS}"

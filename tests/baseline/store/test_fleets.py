@@ -14,7 +14,7 @@ import pytest
 from baseline.store import making, postgres
 from baseline.store.making import database, make_baseline, run_at
 from command_line import COMMAND, TIMEOUT_S, environment
-from fleet_samples import HOSTILE, judged, make_fleet, make_host, make_hosts
+from fleet_samples import HOSTILE, make_host, make_hosts
 from msgspec.structs import replace
 from samples import KIB, MIB, PAGEABLE, make_device, make_environment, make_measurement, make_missing
 from sqlalchemy import make_url, text
@@ -24,7 +24,7 @@ from pyxfer._baseline import store as stores
 from pyxfer._baseline.store import Store, open_store
 from pyxfer._baseline.store_database import LOCK
 from pyxfer._baseline.store_tables import parse_since
-from pyxfer._document.fleets import MAX_HOST_BYTES, Fleet, HostReport
+from pyxfer._document.fleets import MAX_HOST_BYTES, HostReport
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._fleet.collect import Arrival, without_samples
 from pyxfer._fleet.judge import judge
@@ -205,48 +205,7 @@ def test_a_job_that_is_ended_while_the_store_does_not_answer_keeps_its_document(
     postgres_server.drop(url)
 
 
-# --- fleets -----------------------------------------------------------------------------------------------------------
-
-
-def at(fleet: Fleet, day: int) -> Fleet:
-    return msgspec.structs.replace(fleet, judged_at=f"2026-11-{day:02}T12:00:00+00:00")
-
-
-def test_a_fleet_is_stored_once(store_url: str) -> None:
-    with open_store(store_url) as store:
-        kept = store.add_fleet(make_fleet())
-        assert store.add_fleet(make_fleet()) == kept
-        (line,) = store.fleets()
-    assert (line.id, line.hosts, line.slow, line.suspect, line.not_judged) == (kept, 42, 2, 0, 1)
-
-
-def test_the_history_of_a_host_has_every_fleet_in_order(store_url: str) -> None:
-    slow, fine = judged(make_hosts(20, {7: 0.08})), judged(make_hosts(20))
-    with open_store(store_url) as store:
-        for fleet in (at(slow, 3), at(fine, 1), at(fine, 2)):
-            store.add_fleet(fleet)
-        points = store.fleet_history("n7")
-        assert [point.judged_at[8:10] for point in store.fleet_history("n7", limit=2)] == ["02", "03"]
-    assert [point.verdict for point in points] == ["fine", "fine", "slow"]
-    assert points[2].cell == "h2d:gpu0:pinned:256MiB"
-    assert points[2].loss == pytest.approx(0.08, abs=0.01)
-    value, usual = points[2].figures["h2d:gpu0:pinned:256MiB"]
-    assert usual is not None
-    assert value / usual == pytest.approx(0.92, abs=0.01)
-
-
-def test_an_older_document_of_a_host_is_no_point(store_url: str) -> None:
-    old = make_host("n7", began_at="2020-01-01T00:00:00+00:00")
-    with open_store(store_url) as store:
-        store.add_fleet(judged([old, *make_hosts(20)]))
-        assert [point.state for point in store.fleet_history("n7")] == ["measured"]
-
-
-def test_a_name_with_a_zero_is_stored(store_url: str) -> None:
-    with open_store(store_url) as store:
-        store.add_fleet(judged([make_host("n\0", labels={"a\0": "\0"}), *make_hosts(20)]))
-        assert len(store.fleet_history("n\0")) == 1
-        assert store.fleet_history("n3' OR '1'='1") == []
+# --- the history of runs ---------------------------------------------------------------------------------------------
 
 
 def days_of(store: Store, since: str | None = None) -> list[int]:
