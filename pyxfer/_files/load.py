@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from pyxfer._files.formats import stored_arrays
 from pyxfer._files.progress import LoadProgress, progress_of
 from pyxfer._files.readers import DeviceReader, HostReader
-from pyxfer._files.results import HostArrays, Results
+from pyxfer._files.results import HostArrays, Results, as_sent
 from pyxfer._files.windows import Block, Window, blocks_of, windows_of
 from pyxfer._machine.engine import is_host
 from pyxfer._measure.interruptible import Ending, run_interruptible
@@ -108,6 +108,8 @@ def load_tensors_into(targets: Mapping[str, Any], paths: Paths) -> None:
         UsageError: a target does not fit, cannot be written, or is not in the files.
 
     """
+    if not isinstance(targets, Mapping):
+        raise UsageError(f"targets {targets!r:.80} is not a dict: give arrays by the names of the stored ones.")
     if not targets:
         return
     files = _interruptibly(lambda: stored_arrays(paths, targets))
@@ -139,11 +141,12 @@ class _Given:
         if framework_of(kind) in {"jax", "tensorflow"}:
             raise UsageError(f"{name}: this {type_name(kind)} cannot be written: use load_tensors")
         try:
-            found = device_source_of(array, uploader.engine, uploader.device, uploader._target)
+            array, shape, needed = as_sent(array, stored)
+            found = device_source_of(array, uploader.engine, uploader.device, uploader._target, itself=True)
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from error
         dtype = name_of(found.dtype)
-        if (found.shape, dtype) != (stored.shape, stored.dtype):
+        if (found.shape, dtype) != (shape, needed):
             raise UsageError(
                 f"{name} is {dtype} of shape {found.shape}, and the stored array {stored.dtype} of shape "
                 f"{stored.shape}: give an array of that type and shape"

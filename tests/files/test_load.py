@@ -148,6 +148,21 @@ def test_without_a_ring_the_driver_copies(
     assert same(loaded(up, file), arrays)
 
 
+def test_a_block_ends_with_an_item_of_every_type(up: Uploader, tmp_path: Path) -> None:
+    asked = []
+
+    class Noting(Own):
+        def empty_parts(self, nbytes: int, parts: Any) -> Any:
+            asked.append(nbytes)
+            return super().empty_parts(nbytes, parts)
+
+    found: dict[str, Any] = {"numbers": np.ones(3), "flags": np.ones(5, np.bool_)}
+    save_file(found, tmp_path / "x.safetensors")
+    parts = _parts(tmp_path / "x.safetensors", Noting(up._pool), None, "host", None, 1 << 20)
+    assert same({name: up.download(array) for name, array in parts}, found)
+    assert [nbytes % 16 for nbytes in asked] == [0]
+
+
 def test_the_loop_of_a_stream_keeps_no_array(up: Uploader, tmp_path: Path) -> None:
     save_file({f"{number}": np.full(2 << 20, number, np.uint8) for number in range(8)}, tmp_path / "x.safetensors")
     alive: list[weakref.ref[Any]] = []
@@ -205,11 +220,19 @@ def test_arrays_on_the_device_are_filled_by_several_windows(
         (np.empty((700, 500), np.float32), "is float32 of shape"),
         (np.empty((700, 1000))[:, ::2], "C order"),
         ("text", "not an array"),
+        (np.broadcast_to(np.empty(1), (700, 500)), "readonly"),
     ],
 )
 def test_targets_that_do_not_fit_are_named(up: Uploader, file: Path, target: Any, why: str) -> None:
     with pytest.raises(UsageError, match=rf"targets\['wide'\].*{why}"):
         pyxfer.load_tensors_into({"wide": target}, file)
+
+
+def test_targets_without_names_are_refused(file: Path) -> None:
+    targets: Any
+    for targets in (None, [np.empty(3)], np.empty(3)):
+        with pytest.raises(UsageError, match="is not a dict"):
+            pyxfer.load_tensors_into(targets, file)
 
 
 def test_fortran_order_and_names_that_do_not_exist_are_refused(up: Uploader, tmp_path: Path) -> None:
