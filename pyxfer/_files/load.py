@@ -5,6 +5,7 @@ The names have `tensors`, because `pyxfer.load` reads pyxfer's own documents.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from pyxfer._upload.api import device_name_of, shared_uploader
 from pyxfer._upload.arrays import name_of, type_name
 from pyxfer._upload.pending import FixedTicket, Started, ended
 from pyxfer._upload.targets import device_source_of, framework_of
-from pyxfer.errors import ArrayFileError, UsageError
+from pyxfer.errors import ArrayFileError, ForkedError, UsageError
 
 if TYPE_CHECKING:
     from typing import Literal, TypeAlias
@@ -72,6 +73,7 @@ def load_tensors(
         ArrayFileError: a file cannot be read, is cut short, has changed, or has a format that is not known.
         UsageError: a name is not in the files, or the framework or one of its types is refused.
         CudaMemoryError: the device is out of memory.
+        MemoryError: the host is out of memory, for "numpy".
 
     """
     found: dict[str, Any] = {}
@@ -223,6 +225,7 @@ class _Load:
         self._running: deque[_Running] = deque()
         self._open: OpenFiles | None = None
         self.progress: LoadProgress | None = None
+        self._pid = os.getpid()
 
     def run(self, window_bytes: int) -> Iterator[list[Block]]:
         """Yield the blocks of each window when their bytes have arrived."""
@@ -253,6 +256,11 @@ class _Load:
             self._reader.start(files, window, lambda started: self._running.append(_Running(window, files, started)))
 
     def _finish_first(self) -> list[Block]:
+        if os.getpid() != self._pid:
+            raise ForkedError(
+                "This load belongs to the parent process, and its threads do not exist in a forked child: begin a new "
+                "one here."
+            )
         first = self._running[0]
         with _naming_files():
             ended(first.started.ticket)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
@@ -10,7 +11,8 @@ import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -27,7 +29,7 @@ from pyxfer._upload.movers import PlainMover
 from pyxfer._upload.pending import ended
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
-from pyxfer.errors import ArrayFileError, UsageError
+from pyxfer.errors import ArrayFileError, ForkedError, UsageError
 from pyxfer.native import Choice, Engine
 
 Arrays = dict[str, NDArray[Any]]
@@ -391,6 +393,36 @@ def test_a_closed_uploader_and_an_unknown_framework_are_refused(up: Uploader, fi
     up.close()
     with pytest.raises(UsageError, match="closed"):
         loaded(up, file)
+
+
+@pytest.mark.filterwarnings("ignore:This process")  # with threads, in which fork may lead to deadlocks
+def test_a_stream_that_a_forked_child_goes_on_with_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "_STREAM_WINDOW_BYTES", 100_000)
+    stream = pyxfer.stream_tensors(file, to="numpy")
+    next(stream)
+    if not (child := os.fork()):
+        signal.alarm(60)
+        try:
+            list(stream)
+        except ForkedError:
+            os._exit(7)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert list(stream)
+
+
+def test_a_limit_of_open_files_is_said(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def limited(rows: object) -> None:
+        raise OSError(errno.EMFILE, "a file cannot be kept open: Too many open files")
+
+    monkeypatch.setattr(
+        readers.HostReader,
+        "open",
+        lambda self, *of: readers.OpenFiles(cast(Any, SimpleNamespace(FileSet=limited)), *of),
+    )
+    with pytest.raises(ArrayFileError, match=r"model.safetensors' cannot be kept open: .* \(ulimit -n\)\.$"):
+        pyxfer.load_tensors(file, to="numpy")
 
 
 def test_a_load_leaves_no_descriptor_open(up: Uploader, file: Path) -> None:
