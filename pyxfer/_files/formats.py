@@ -218,7 +218,7 @@ def _unknown_text(unknown: Collection[str], known: Collection[str]) -> str:
     listed = [_with_closest(name, known) for name in islice(sorted(unknown), _MAX_LISTED)]
     more = f" and {len(unknown) - _MAX_LISTED} more" if len(unknown) > _MAX_LISTED else ""
     remedy = f"choose among their {len(known)} names" if known else "they have no arrays"
-    return f"names has {', '.join(listed)}{more}, which the files do not have: {remedy}."
+    return f"The files do not have {', '.join(listed)}{more}: {remedy}."
 
 
 def _with_closest(name: str, known: Collection[str]) -> str:

@@ -5,6 +5,7 @@ The names have `tensors`, because `pyxfer.load` reads pyxfer's own documents.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from pyxfer._files.formats import stored_arrays
 from pyxfer._files.progress import LoadProgress, progress_of
 from pyxfer._files.readers import DeviceReader, HostReader
-from pyxfer._files.results import HostArrays, Results
+from pyxfer._files.results import HostArrays, Results, as_sent
 from pyxfer._files.windows import Block, Window, blocks_of, windows_of
 from pyxfer._machine.engine import is_host
 from pyxfer._measure.interruptible import Ending, run_interruptible
@@ -21,7 +22,7 @@ from pyxfer._upload.api import device_name_of, shared_uploader
 from pyxfer._upload.arrays import name_of, type_name
 from pyxfer._upload.pending import FixedTicket, Started, ended
 from pyxfer._upload.targets import device_source_of, framework_of
-from pyxfer.errors import ArrayFileError, UsageError
+from pyxfer.errors import ArrayFileError, ForkedError, UsageError
 
 if TYPE_CHECKING:
     from typing import Literal, TypeAlias
@@ -72,6 +73,7 @@ def load_tensors(
         ArrayFileError: a file cannot be read, is cut short, has changed, or has a format that is not known.
         UsageError: a name is not in the files, or the framework or one of its types is refused.
         CudaMemoryError: the device is out of memory.
+        MemoryError: the host is out of memory, for "numpy".
 
     """
     found: dict[str, Any] = {}
@@ -108,6 +110,8 @@ def load_tensors_into(targets: Mapping[str, Any], paths: Paths) -> None:
         UsageError: a target does not fit, cannot be written, or is not in the files.
 
     """
+    if not isinstance(targets, Mapping):
+        raise UsageError(f"targets {targets!r:.80} is not a dict: give arrays by the names of the stored ones.")
     if not targets:
         return
     files = _interruptibly(lambda: stored_arrays(paths, targets))
@@ -139,11 +143,12 @@ class _Given:
         if framework_of(kind) in {"jax", "tensorflow"}:
             raise UsageError(f"{name}: this {type_name(kind)} cannot be written: use load_tensors")
         try:
-            found = device_source_of(array, uploader.engine, uploader.device, uploader._target)
+            array, shape, needed = as_sent(array, stored)
+            found = device_source_of(array, uploader.engine, uploader.device, uploader._target, itself=True)
         except UsageError as error:
             raise UsageError(f"{name}: {error}") from error
         dtype = name_of(found.dtype)
-        if (found.shape, dtype) != (stored.shape, stored.dtype):
+        if (found.shape, dtype) != (shape, needed):
             raise UsageError(
                 f"{name} is {dtype} of shape {found.shape}, and the stored array {stored.dtype} of shape "
                 f"{stored.shape}: give an array of that type and shape"
@@ -220,6 +225,7 @@ class _Load:
         self._running: deque[_Running] = deque()
         self._open: OpenFiles | None = None
         self.progress: LoadProgress | None = None
+        self._pid = os.getpid()
 
     def run(self, window_bytes: int) -> Iterator[list[Block]]:
         """Yield the blocks of each window when their bytes have arrived."""
@@ -250,6 +256,11 @@ class _Load:
             self._reader.start(files, window, lambda started: self._running.append(_Running(window, files, started)))
 
     def _finish_first(self) -> list[Block]:
+        if os.getpid() != self._pid:
+            raise ForkedError(
+                "This load belongs to the parent process, and its threads do not exist in a forked child: begin a new "
+                "one here."
+            )
         first = self._running[0]
         with _naming_files():
             ended(first.started.ticket)

@@ -23,7 +23,11 @@ _START_OF_LINE = "\r\x1b[K"  # and clear it
 
 def progress_of(total_bytes: int, uploader: Uploader | None) -> LoadProgress | None:
     """None if stderr is no terminal: a log has no use for it."""
-    if not sys.stderr.isatty():
+    try:
+        is_terminal = sys.stderr.isatty()
+    except (AttributeError, ValueError):  # of a service without one, or closed
+        is_terminal = False
+    if not is_terminal:
         return None
     link = None
     if uploader is not None and not is_host(uploader.engine):

@@ -55,7 +55,11 @@ class OpenFiles:
                 self._descriptors.append(buffered)
                 rows.append((buffered, self._direct(path, number, opened), os.fstat(buffered).st_size, shown(path)))
             self.check_unchanged()
-            self.set = engine.FileSet(rows)
+            try:
+                self.set = engine.FileSet(rows)
+            except OSError as error:
+                reason = f"{os.strerror(error.errno or 0)}: raise the limit (ulimit -n)"
+                raise ArrayFileError(f"{rows[0][-1]} cannot be kept open: {reason}.") from error
             self._closing = opened.pop_all()
 
     def check_unchanged(self) -> None:

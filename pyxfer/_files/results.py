@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pyxfer._files.windows import ALIGNMENT
 from pyxfer._upload.arrays import DLPACK_TYPES
+from pyxfer._upload.targets import framework_of
 from pyxfer.errors import INSTALL, UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +61,7 @@ class Results:
         self._target = target
         kind = _LIBRARIES[target.module]
         self._library = kind(import_module(target.module))
-        self._wanted = None if dtype is None else self._kind(_dtype_name(dtype))
+        self._wanted = None if dtype is None else self._kind(_dtype_name(dtype), "give a dtype such as 'bfloat16'")
 
     def check(self, stored: StoredArray) -> None:
         """Refuse an array of a type that the framework does not have."""
@@ -75,18 +78,15 @@ class Results:
 
     def allocate(self, block: Block) -> Callable[[], dict[str, Any]]:
         """Allocate a block. The result makes its arrays, once the bytes have arrived."""
-        parts = [(self._shape(array), _SENT.get(array.dtype, _BYTE), offset) for array, offset in block.placed]
-        block.address, made = self._target.empty_parts(max(block.nbytes, 1), parts)
+        parts = [(_shape_of(array), _SENT.get(array.dtype, _BYTE), offset) for array, offset in block.placed]
+        # PyTorch views no block as items of eight bytes that ends within one.
+        nbytes = max(1, -(-block.nbytes // ALIGNMENT)) * ALIGNMENT
+        block.address, made = self._target.empty_parts(nbytes, parts)
         stored = [array for array, _ in block.placed]
         names = [array.name for array in stored]
         if self._wanted is None and not any(each.fortran or each.dtype not in _SENT for each in stored):
             return lambda: dict(zip(names, made(), strict=True))
         return lambda: dict(zip(names, map(self._finished, stored, made()), strict=True))
-
-    def _shape(self, stored: StoredArray) -> tuple[int, ...]:
-        if stored.dtype == _TWO_IN_A_BYTE:
-            return (*stored.shape[:-1], stored.shape[-1] // 2)
-        return stored.shape[::-1] if stored.fortran else stored.shape
 
     def _finished(self, stored: StoredArray, array: Any) -> Any:
         if stored.dtype not in _SENT:
@@ -97,12 +97,30 @@ class Results:
             array = self._library.converted(array, self._wanted)
         return array
 
-    def _kind(self, name: str) -> Any:
+    def _kind(self, name: str, otherwise: str = "leave it out by names") -> Any:
         try:
             return self._library.dtype(name)
         except (AttributeError, TypeError, ImportError) as error:
-            remedy = f": {INSTALL['ml_dtypes']}" if isinstance(error, ImportError) else ": leave it out by names"
-            raise UsageError(f"{self._target.title} has no {name}{remedy}") from error
+            remedy = INSTALL["ml_dtypes"] if isinstance(error, ImportError) else otherwise
+            raise UsageError(f"{self._target.title} has no {name}: {remedy}") from error
+
+
+def as_sent(array: Any, stored: StoredArray) -> tuple[Any, tuple[int, ...], str]:
+    """An array to be filled with a stored one, and the shape and dtype that it needs: bytes, if they cross as bytes."""
+    if stored.dtype not in _SENT:
+        kind: Any = type(array)
+        module = framework_of(kind) or HostArrays.module
+        library = _LIBRARIES[module](import_module(module))
+        with suppress(AttributeError, TypeError, ImportError):  # of a library without this type
+            if array.dtype == library.dtype(stored.dtype):
+                return library.viewed(array, library.dtype(_BYTE.name)), _shape_of(stored), _BYTE.name
+    return array, stored.shape, stored.dtype
+
+
+def _shape_of(stored: StoredArray) -> tuple[int, ...]:
+    if stored.dtype == _TWO_IN_A_BYTE:
+        return (*stored.shape[:-1], stored.shape[-1] // 2)
+    return stored.shape[::-1] if stored.fortran else stored.shape
 
 
 def _dtype_name(dtype: Any) -> str:

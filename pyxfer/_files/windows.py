@@ -16,7 +16,7 @@ PAGE_BYTES = 4096
 # Neighbours share a block on the device, because each copy of the engine costs as much time as 64 KiB.
 _MAX_SMALL_BYTES = 1 << 20
 _MAX_BLOCK_BYTES = 8 << 20
-_ALIGNMENT = 64  # of DLPack, TensorFlow and JAX
+ALIGNMENT = 64  # of DLPack, TensorFlow and JAX
 _MAX_GAP_BYTES = 64 << 10  # in a file; reading a smaller one costs less than another range
 
 
@@ -40,11 +40,11 @@ class Block:
 
     def add(self, array: StoredArray) -> None:
         """Put an array behind the others: as far behind as in the file if that keeps it aligned."""
-        offset = -(-self.nbytes // _ALIGNMENT) * _ALIGNMENT
+        offset = -(-self.nbytes // ALIGNMENT) * ALIGNMENT
         if self.placed:
             last, place = self.placed[-1]
             as_in_file = place + array.offset - last.offset
-            if offset <= as_in_file < offset + _MAX_GAP_BYTES and as_in_file % _ALIGNMENT == 0:
+            if offset <= as_in_file < offset + _MAX_GAP_BYTES and as_in_file % ALIGNMENT == 0:
                 offset = as_in_file
         self.placed.append(Placed(array, offset))
         self.nbytes = offset + array.nbytes

@@ -62,7 +62,10 @@ class OnDevice(NamedTuple):
     """Keeps the memory alive."""
 
 
-def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str], Target]) -> OnDevice:
+def device_source_of(
+    y: Any, engine: Engine, device: int, target: Callable[[str], Target], *, itself: bool = False
+) -> OnDevice:
+    """The memory of an array on the device. Without `itself` it may be that of a copy in C order."""
     kind: Any = type(y)
     name = None if kind is DeviceArray else framework_of(kind)
     if name is None:
@@ -73,7 +76,7 @@ def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str]
         if plain := framework.plain(y):
             address, shape, dtype = plain
             return OnDevice(address, tuple(shape), dtype, stream, y)
-        capsule = call_exporter(y, lambda: framework.export(y))
+        capsule = call_exporter(y, lambda: (framework.export_itself if itself else framework.export)(y))
 
     def require_device(y: Any, kind: int, index: int) -> None:
         if is_host(engine):
@@ -87,7 +90,8 @@ def device_source_of(y: Any, engine: Engine, device: int, target: Callable[[str]
                 f"{index}"
             )
 
-    found = read_capsule(y, capsule, require_device, "downloaded: view their bytes as uint8 first")
+    remedy = "filled: use load_tensors" if itself else "downloaded: view their bytes as uint8 first"
+    found = read_capsule(y, capsule, require_device, remedy)
     if not _is_compact(found):
         raise UsageError(f"this {type_name(type(y))} is not in C order: make it contiguous on the device first")
     return OnDevice(found.address, found.shape, found.dtype, stream, capsule)
@@ -197,6 +201,10 @@ class Target:
 
     def export(self, y: Any) -> Any:
         """A DLPack capsule of the array, or of a copy in C order. Readers wait for the earlier work of `stream`."""
+        return y.__dlpack__()
+
+    def export_itself(self, y: Any) -> Any:
+        """A DLPack capsule of the array as it lies."""
         return y.__dlpack__()
 
     def before_send(self) -> None:
@@ -371,6 +379,11 @@ class Torch(Target):
 
     def export(self, y: Any) -> Any:
         return self.torch.utils.dlpack.to_dlpack(y.detach().resolve_conj().resolve_neg().contiguous())
+
+    def export_itself(self, y: Any) -> Any:
+        if y.is_neg() or y.is_conj():
+            raise UsageError("this torch.Tensor is a conjugated or negated view: give the tensor itself")
+        return self.torch.utils.dlpack.to_dlpack(y.detach())
 
 
 class Cupy(Target):

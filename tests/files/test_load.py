@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
@@ -10,7 +11,8 @@ import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -27,7 +29,7 @@ from pyxfer._upload.movers import PlainMover
 from pyxfer._upload.pending import ended
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
-from pyxfer.errors import ArrayFileError, UsageError
+from pyxfer.errors import ArrayFileError, ForkedError, UsageError
 from pyxfer.native import Choice, Engine
 
 Arrays = dict[str, NDArray[Any]]
@@ -148,6 +150,21 @@ def test_without_a_ring_the_driver_copies(
     assert same(loaded(up, file), arrays)
 
 
+def test_a_block_ends_with_an_item_of_every_type(up: Uploader, tmp_path: Path) -> None:
+    asked = []
+
+    class Noting(Own):
+        def empty_parts(self, nbytes: int, parts: Any) -> Any:
+            asked.append(nbytes)
+            return super().empty_parts(nbytes, parts)
+
+    found: dict[str, Any] = {"numbers": np.ones(3), "flags": np.ones(5, np.bool_)}
+    save_file(found, tmp_path / "x.safetensors")
+    parts = _parts(tmp_path / "x.safetensors", Noting(up._pool), None, "host", None, 1 << 20)
+    assert same({name: up.download(array) for name, array in parts}, found)
+    assert [nbytes % 16 for nbytes in asked] == [0]
+
+
 def test_the_loop_of_a_stream_keeps_no_array(up: Uploader, tmp_path: Path) -> None:
     save_file({f"{number}": np.full(2 << 20, number, np.uint8) for number in range(8)}, tmp_path / "x.safetensors")
     alive: list[weakref.ref[Any]] = []
@@ -205,11 +222,19 @@ def test_arrays_on_the_device_are_filled_by_several_windows(
         (np.empty((700, 500), np.float32), "is float32 of shape"),
         (np.empty((700, 1000))[:, ::2], "C order"),
         ("text", "not an array"),
+        (np.broadcast_to(np.empty(1), (700, 500)), "readonly"),
     ],
 )
 def test_targets_that_do_not_fit_are_named(up: Uploader, file: Path, target: Any, why: str) -> None:
     with pytest.raises(UsageError, match=rf"targets\['wide'\].*{why}"):
         pyxfer.load_tensors_into({"wide": target}, file)
+
+
+def test_targets_without_names_are_refused(file: Path) -> None:
+    targets: Any
+    for targets in (None, [np.empty(3)], np.empty(3)):
+        with pytest.raises(UsageError, match="is not a dict"):
+            pyxfer.load_tensors_into(targets, file)
 
 
 def test_fortran_order_and_names_that_do_not_exist_are_refused(up: Uploader, tmp_path: Path) -> None:
@@ -368,6 +393,36 @@ def test_a_closed_uploader_and_an_unknown_framework_are_refused(up: Uploader, fi
     up.close()
     with pytest.raises(UsageError, match="closed"):
         loaded(up, file)
+
+
+@pytest.mark.filterwarnings("ignore:This process")  # with threads, in which fork may lead to deadlocks
+def test_a_stream_that_a_forked_child_goes_on_with_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "_STREAM_WINDOW_BYTES", 100_000)
+    stream = pyxfer.stream_tensors(file, to="numpy")
+    next(stream)
+    if not (child := os.fork()):
+        signal.alarm(60)
+        try:
+            list(stream)
+        except ForkedError:
+            os._exit(7)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert list(stream)
+
+
+def test_a_limit_of_open_files_is_said(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def limited(rows: object) -> None:
+        raise OSError(errno.EMFILE, "a file cannot be kept open: Too many open files")
+
+    monkeypatch.setattr(
+        readers.HostReader,
+        "open",
+        lambda self, *of: readers.OpenFiles(cast(Any, SimpleNamespace(FileSet=limited)), *of),
+    )
+    with pytest.raises(ArrayFileError, match=r"model.safetensors' cannot be kept open: .* \(ulimit -n\)\.$"):
+        pyxfer.load_tensors(file, to="numpy")
 
 
 def test_a_load_leaves_no_descriptor_open(up: Uploader, file: Path) -> None:

@@ -75,3 +75,11 @@ def test_a_closed_stderr_does_not_end_a_load(array: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(sys, "stderr", Closed())
     assert set(pyxfer.load_tensors(array, to="numpy", progress=True)) == {"a"}
+
+
+def test_a_process_without_a_stderr_loads(array: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    for stream in (None, closed, object()):
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert set(pyxfer.load_tensors(array, to="numpy", progress=True)) == {"a"}

@@ -54,7 +54,7 @@ def file(contents: dict[str, bytes], tmp_path: Path) -> Path:
 def bytes_of(array: Any) -> bytes:
     if hasattr(array, "untyped_storage"):
         torch = import_or_skip("torch")
-        return bytes(array.contiguous().view(torch.uint8).numpy().tobytes())
+        return bytes(array.reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
     return np.asarray(array).tobytes()
 
 
@@ -145,6 +145,30 @@ def test_existing_tensors_are_filled_and_others_refused(file: Path, contents: di
         pyxfer.load_tensors_into({"F32": torch.zeros(4, 3, 2)}, file)
 
 
+def test_float8_tensors_are_filled(file: Path, contents: dict[str, bytes]) -> None:
+    torch: Any = import_or_skip("torch")
+    kinds = {"F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
+    targets = {name: torch.zeros(2, 3, 4).to(kind) for name, kind in kinds.items()}
+    pyxfer.load_tensors_into(targets, file)
+    check(targets, {name: contents[name] for name in kinds})
+    for target in (targets["F8_E5M2"], torch.zeros(2, 3, 4)):
+        with pytest.raises(UsageError, match=r"targets\['F8_E4M3'\]"):
+            pyxfer.load_tensors_into({"F8_E4M3": target}, file)
+
+
+# What PyTorch exports of these is a copy.
+def test_views_that_would_not_be_filled_are_refused(file: Path) -> None:
+    torch: Any = import_or_skip("torch")
+    for view in (torch.zeros(4, 3, 2).permute(2, 1, 0), torch.zeros(1).expand(2, 3, 4)):
+        with pytest.raises(UsageError, match="C order"):
+            pyxfer.load_tensors_into({"F32": view}, file)
+    conjugated = torch.zeros((2, 3, 4), dtype=torch.complex64).conj()
+    negated = torch._neg_view(torch.zeros(2, 3, 4))
+    for name, view in (("C64", conjugated), ("F32", negated)):
+        with pytest.raises(UsageError, match="conjugated or negated"):
+            pyxfer.load_tensors_into({name: view}, file)
+
+
 def test_arrays_that_cannot_be_written_are_refused(file: Path) -> None:
     jax: Any = import_or_skip("jax")
     with pytest.raises(UsageError, match="cannot be written"):
@@ -158,6 +182,21 @@ def test_pytorchs_own_files_give_its_own_tensors(tmp_path: Path) -> None:
     found = pyxfer.load_tensors(tmp_path / "x.pt", to="torch")
     for name, tensor in model.state_dict().items():
         assert torch.equal(found[f"model.{name}"], tensor)
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow"])
+@pytest.mark.parametrize("shape", [(), (5,), (5, 0)])
+def test_small_arrays_of_several_types_whatever_their_size(
+    framework: str, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    import_or_skip(framework)
+    kinds = (np.float32, np.float16, np.bool_, np.int8)
+    arrays = {np.dtype(kind).name: np.ones(shape, kind) for kind in kinds}
+    np.savez(tmp_path / "x.npz", **arrays)  # type: ignore[arg-type]
+    found = pyxfer.load_tensors(tmp_path / "x.npz", to=framework)  # type: ignore[arg-type]
+    for name, array in arrays.items():
+        assert tuple(found[name].shape) == shape
+        assert bytes_of(found[name]) == array.tobytes()
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow"])
