@@ -180,14 +180,6 @@ def test_block_sizes_are_rounded_up_by_an_eighth_at_most(nbytes: int) -> None:
     assert block_bytes(size) == size
 
 
-def test_the_pool_keeps_twice_the_largest_block_and_frees_the_oldest(pool: DevicePool) -> None:
-    small, large = pool.take(MIB), [pool.take(8 * MIB) for _ in range(3)]
-    pool.give(small)
-    for block in large:
-        pool.give(block)
-    assert pool.idle_bytes == held("device") == 16 * MIB
-
-
 @pytest.mark.parametrize(("max_bytes", "kept"), [(0, 0), (MIB, MIB), (3 * MIB, 3 * MIB)])
 def test_the_pool_keeps_at_most_max_bytes(engine: Engine, max_bytes: int, kept: int) -> None:
     pool = DevicePool(engine, 0, max_bytes)

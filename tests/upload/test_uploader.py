@@ -34,23 +34,6 @@ def seen(array: Any) -> NDArray[Any]:
 # --- what arrives ----------------------------------------------------------------------------------------------------
 
 
-class Batch(NamedTuple):
-    images: Any
-    labels: Any
-
-
-@pytest.mark.parametrize("block", [True, False])
-def test_a_structure_is_sent_as_a_whole(up: Uploader, own: Target, block: bool) -> None:
-    x = Batch({"left": VALUES, "right": [VALUES * 2, None]}, (np.arange(3), "name", 7))
-    sent = up.upload(x, own, block)
-    y = sent if block else sent.result()
-    assert isinstance(y, Batch)
-    assert np.array_equal(seen(y.images["left"]), VALUES)
-    assert np.array_equal(seen(y.images["right"][0]), VALUES * 2)
-    assert np.array_equal(seen(y.labels[0]), np.arange(3))
-    assert (y.images["right"][1], y.labels[1:]) == (None, ("name", 7))
-
-
 def test_a_structure_may_be_changed_during_its_upload(up: Uploader, own: Target) -> None:
     x = {"a": VALUES, "b": [VALUES + 1]}
     sent = up.upload(x, own, block=False)

@@ -78,13 +78,6 @@ def nearly(parts: Parts, others: Parts) -> bool:
     return all(name == other and math.isclose(s, o, abs_tol=1e-12) for (name, s), (other, o) in pairs)
 
 
-def test_steps_that_wait_for_a_stalled_loader_are_slow() -> None:
-    usual = [MADE + 100 * (turn % 10) for turn in range(35)]
-    slow = slow_of(loop([*usual, *(making + MADE for making in (6_000, 12_000, 9_000, 53_000, 22_000))]))
-    assert (slow.count, slow.mostly) == (5, "input")
-    assert slow.longest_s == pytest.approx((STEP + 53_000) * 1e-6)
-
-
 def test_the_cost_of_slow_steps_is_their_time_beyond_as_many_usual_steps() -> None:
     slow = slow_of(taking(*[1_000] * 18, 5_000, 2_000))
     assert (slow.count, slow.more_s) == pytest.approx((2, 5e-3))
@@ -182,14 +175,6 @@ def test_first_steps_of_twice_the_others_are_left_out_at_any_count(lengths: list
     usual = [took for number, took in enumerate(lengths, start=1) if number not in left_out]
     assert watched.parts.period_s == pytest.approx(sum(usual) / len(usual) * 1e-6)
     assert codec.decode(Watched, codec.encode(watched)) == watched
-
-
-def test_the_verdict_of_three_steps_is_not_that_of_the_warm_up() -> None:
-    cold, warm = loop([MADE] * 3, logged={0: 300_000}), loop([MADE] * 3)
-    assert cold.steps.usual == 2
-    assert cold.verdict == warm.verdict
-    assert gains(cold).keys() == gains(warm).keys()
-    assert nearly(cold.parts, warm.parts)
 
 
 def test_each_thread_warms_up_by_itself_and_steps_that_stall_later_are_slow_beside_a_first_one() -> None:

@@ -121,14 +121,6 @@ def test_the_busy_time_of_a_lane_is_that_of_its_records_however_few_spans_are_dr
         assert tuple(cell.text for cell in row[:3]) == (lane.what, format_seconds(busy_s), share)
 
 
-def test_the_chart_has_every_span_and_the_share_of_each_lane() -> None:
-    watched = make_watched()
-    line, spec = timeline_of(watched), chart_of(watched, "timeline")
-    drawn = [(value["lane"], value["begin"]) for value in spec["data"]["values"]]
-    assert drawn == [(lane.what, begin * 1e3) for lane in line.lanes for begin, _ in lane.spans]
-    assert "kernels 36.9 %, h2d 27.7 %" in titles_of(spec)[0]
-
-
 def verdict_of(input_us: float, h2d: float = 0, d2h: float = 0, kernels: float = 0, host: float = 0) -> Verdict:
     script, time = Script(), input_us
     if h2d:
