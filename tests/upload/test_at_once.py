@@ -92,14 +92,14 @@ SOURCES = {
     "of the framework": (OwnTensor(bytes_of(100)), 1),
     "view": (bytes_of(100)[10:60], 1),
     "not contiguous": (bytes_of(600).reshape(20, 30).T[::-2], 1),
-    "memoryview": (memoryview(bytes_of(100)), 1),
+    "memoryview": (memoryview(bytes_of(100)), 0),
     "view of a view": (bytes_of(100).reshape(10, 10)[2:5][0], 1),
-    "scalar": (bytes_of(1)[0], 1),
+    "scalar": (bytes_of(1)[0], 0),
 }
 
 
 @pytest.mark.parametrize(("x", "calls"), SOURCES.values(), ids=SOURCES)
-def test_a_small_array_goes_at_once(up: Uploader, x: Any, calls: int) -> None:
+def test_only_a_small_array_goes_at_once(up: Uploader, x: Any, calls: int) -> None:
     assert np.array_equal(sent(up, x), np.asarray(x))
     assert at_once() == calls
 

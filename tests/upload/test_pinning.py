@@ -16,7 +16,6 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from upload.memories import DTYPES
 
-from pyxfer._upload.arrays import source_of
 from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.pinning import empty_pinned, pin
 from pyxfer._upload.targets import Target

@@ -13,7 +13,6 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +32,6 @@ from pyxfer._upload.prefetch import Feeder, Prefetch, Unmapper, shared_tensors
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
 from pyxfer.errors import CudaError, FallbackWarning, UsageError
-from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
 pytestmark = pytest.mark.threads
@@ -340,27 +338,13 @@ def test_a_loop_over_a_blocked_source_may_be_made_before_the_source_goes_on(monk
         assert next(batches) == 0
 
 
-class Drawn:
-    """An iterator that can have weak references."""
-
-    def __init__(self, made: list[weakref.ref[Drawn]]) -> None:
-        made.append(weakref.ref(self))
-        self._left = 3
-
-    def __iter__(self) -> Iterator[int]:
-        return self
-
-    def __next__(self) -> int:
-        if not self._left:
-            raise StopIteration
-        self._left -= 1
-        return self._left
-
-
 def test_the_iterator_of_the_source_is_gone_when_the_loop_ends() -> None:
-    made: list[weakref.ref[Drawn]] = []
-    assert list(Prefetch(Drawn(made), Started)) == [2, 1, 0]
-    assert made[0]() is None
+    source = (number for number in range(3))
+    gone = weakref.ref(source)
+    batches = Prefetch(source, Started)
+    del source
+    assert list(batches) == [0, 1, 2]
+    assert gone() is None
 
 
 class Big:

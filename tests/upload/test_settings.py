@@ -201,13 +201,6 @@ def test_few_given_threads_replace_demoting_by_streaming(some: PartialSettings, 
     assert some.applied_to(START).fill == fill
 
 
-def test_given_settings_replace_others() -> None:
-    given = PartialSettings(threads=8, fill="plain")
-    assert given.completed_by(PartialSettings(threads=2, slots=4)) == PartialSettings(8, None, 4, "plain")
-    assert PartialSettings(slots=4).applied_to(START).slots == 4
-    assert PartialSettings().applied_to(START) == START
-
-
 @pytest.mark.parametrize(
     ("some", "names"),
     [

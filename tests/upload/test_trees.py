@@ -230,8 +230,6 @@ def test_a_tensor_that_is_not_one_array_is_refused_and_not_left_on_the_host() ->
 
 PLACES = {
     "field": (Batch(array(1)), "batch.images"),
-    "name": (Pair(array(1), None), "batch.images"),
-    "number": ({7: array(1)}, "batch[7]"),
     "quoted": ({'a"\n': array(1)}, r'batch["a\"\n"]'),
     "other letters": ({"größe": array(1)}, 'batch["größe"]'),
     "half a letter": ({"\ud800": array(1)}, r'batch["\ud800"]'),

@@ -6,8 +6,6 @@ import ctypes
 import gc
 import itertools
 import os
-import signal
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,6 +15,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 from ring_samples import MIB
+from upload.feeding import interrupt_when
 from upload.tunings import LIMIT_S, QUICK_SIZES
 
 from pyxfer._document.machines import HOST_MEMORY
@@ -75,21 +74,6 @@ def tunings(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def choose(engine: Engine, environ: dict[str, str]) -> Choose:
     """`settings_for` the host runtime's device with a separate file."""
     return partial(settings_for, engine, 0, on_host=True, environ=environ, limit_s=LIMIT_S)
-
-
-def interrupt_when(happened: Callable[[], bool]) -> threading.Thread:
-    """Send SIGINT as soon as the condition holds."""
-    main = threading.main_thread().ident or 0
-    moment = threading.Event()
-
-    def wait() -> None:
-        while not happened():
-            moment.wait(0.001)
-        signal.pthread_kill(main, signal.SIGINT)
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
 
 
 @pytest.mark.parametrize("call", ["cudaMemcpyAsync", "cudaMemcpy"])
@@ -383,5 +367,3 @@ def test_a_speedup_weighs_sizes_and_directions_equally(other: Transfer) -> None:
     assert speedup(fast, slow) == pytest.approx(2.0)
     assert speedup(slow, fast) == pytest.approx(0.5)
     assert ratios(fast, slow) == [4.0, 1.0]
-
-

@@ -6,7 +6,7 @@ import gc
 import sys
 import threading
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from pyxfer._upload import api, native_calls, uploader
 from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
-from pyxfer.errors import CudaError, FallbackWarning, UsageError
+from pyxfer.errors import CudaError, CudaUnavailableError, FallbackWarning, UsageError
 from pyxfer.native import Choice, Engine
 from pyxfer.native._host import testing
 
@@ -243,6 +243,12 @@ def test_without_a_gpu_an_invalid_device_is_refused(
     for named in (0, 7, "GPU-97fb2697-5e33-f94c-e6f8-46badc1872ff", "0000:00:06.0"):
         with pytest.warns(FallbackWarning, match=r"^There is no GPU\. Arrays stay in host memory"):
             Uploader(named).close()
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_require_gpu_raises_at_once_without_a_gpu() -> None:
+    with pytest.raises(CudaUnavailableError):
+        Uploader(require_gpu=True)
 
 
 @pytest.mark.parametrize("pool", [0, "0", "0B", "0 B"])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from upload.feeding import LONG_S, SOON_S, threads
+from upload.feeding import SOON_S, interrupt_when
 from upload.memories import held
 
 from pyxfer._upload import api, pending, uploader
@@ -151,24 +148,14 @@ def test_an_array_larger_than_the_device_raises_and_the_uploader_continues(
 @pytest.mark.threads
 def test_ctrl_c_ends_the_wait_for_a_device_that_does_not_answer(up: Uploader, own: Target) -> None:
     testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
-
-    def press() -> None:
-        until = time.monotonic() + LONG_S
-        while not testing.calls().get("cudaMemcpyAsync") and time.monotonic() < until:
-            pressed.wait(0.001)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    pressed = threading.Event()
-    presser = threading.Thread(target=press)
     begun = time.monotonic()
-    presser.start()
+    waiting = interrupt_when(lambda: "cudaMemcpyAsync" in testing.calls())
     with pytest.raises(KeyboardInterrupt):
         up.upload(filled(0), own, block=False).result()
     assert time.monotonic() - begun < SOON_S
-    presser.join()
+    waiting.join()
     testing.release_stalls()
     up.close()
-    assert threads() == []
 
 
 @pytest.fixture

@@ -223,24 +223,6 @@ def test_one_slow_step_changes_neither_the_parts_nor_the_predictions(stall: Call
         assert getattr(stalled.steps, name) == pytest.approx(getattr(even.steps, name), rel=1e-9)
 
 
-def test_copies_of_a_slow_step_are_listed_but_in_no_prediction() -> None:
-    def training(sent: int) -> Watched:
-        script = Script()
-        for turn in range(20):
-            begin = turn * STEP
-            script.copy(H2D, begin, begin + SENT, nbytes=NBYTES, pageable=True)
-            script.kernel(begin + SENT, begin + 10 * SENT)
-        script.copy(H2D, 20 * STEP, 28 * STEP, nbytes=sent, pageable=True)
-        return analysed(make_window(script, 28 * STEP, one_by_one(*[STEP] * 20, 8 * STEP)))
-
-    little, much = training(1_000), training(1_000 * NBYTES)
-    assert little.steps.usual == 20
-    assert little.advice == much.advice != ()
-    (row,) = activity_of(much).pageable
-    assert (row.count, row.nbytes) == (21, 1_020 * NBYTES)
-    assert row.saves_per_step_s == pytest.approx(SENT * 1e-6 - NBYTES / 50e9)
-
-
 def test_the_advice_on_waits_names_a_call_of_the_usual_steps() -> None:
     script = Script()
     for turn in range(20):

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import zipfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -293,8 +292,6 @@ print(children())
     assert "at least 3 child processes" in lines[0]
     (seconds,) = re.findall(r"used ([0-9.]+) m?s of processor time", lines[0])
     assert float(seconds) >= 0.3
-
-
 
 
 def test_a_watch_that_was_never_stopped_is_closed_at_exit() -> None:
