@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
@@ -221,10 +220,3 @@ def test_a_refusal_keeps_no_array(up: Uploader, own: Target, block: bool) -> Non
         assert gone() is None
     finally:
         gc.enable()
-
-
-def test_a_sequence_of_fields_comes_back_as_one(up: Uploader, own: Target) -> None:
-    fields: list[Any] = [filled(0, 3), *range(1, 9)]
-    made: Any = up.upload(time.struct_time(fields), own)
-    assert np.array_equal(np.from_dlpack(made[0]), fields[0])
-    assert type(made) is time.struct_time

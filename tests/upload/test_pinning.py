@@ -45,7 +45,7 @@ def test_an_array_has_the_given_shape_and_dtype(shape: tuple[int, ...], dtype: n
 )
 def test_an_array_has_its_own_aligned_page_locked_memory(engine: Engine, shape: Any, expected: tuple[int, ...]) -> None:
     x = empty_pinned(engine, shape)
-    assert (x.shape, x.dtype, x.ctypes.data % 64) == (expected, np.float64, 0)
+    assert (x.shape, x.dtype, x.ctypes.data % 64) == (expected, np.dtype(np.float64), 0)
     assert x.size == 0 or allocated() == [(x.ctypes.data, x.nbytes)]
     assert x.flags.c_contiguous
     assert x.flags.writeable

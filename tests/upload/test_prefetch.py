@@ -425,18 +425,12 @@ def filled(seed: int) -> NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(0, 256, NBYTES, np.uint8)
 
 
-@dataclass(frozen=True)
-class Batch:
-    images: Any
-    labels: Any
-
-
 def test_batches_of_any_shape_arrive_complete_and_in_order(up: Uploader, own: Target) -> None:
     images = [filled(n)[: n << 11].reshape(2, n << 10).T[::-1] for n in range(20)]
-    sent = (Batch(image, [np.int32(n), f"batch {n}"]) for n, image in enumerate(images))
-    for n, batch in enumerate(up.prefetch(sent, own)):
-        assert np.array_equal(np.from_dlpack(batch.images), images[n])
-        assert (int(np.from_dlpack(batch.labels[0])), batch.labels[1]) == (n, f"batch {n}")
+    sent = ((image, [np.int32(n), f"batch {n}"]) for n, image in enumerate(images))
+    for n, (image, labels) in enumerate(up.prefetch(sent, own)):
+        assert np.array_equal(np.from_dlpack(image), images[n])
+        assert (int(np.from_dlpack(labels[0])), labels[1]) == (n, f"batch {n}")
 
 
 @dataclass(eq=False)

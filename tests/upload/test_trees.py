@@ -183,9 +183,11 @@ def test_a_list_and_a_tuple_keep_their_types_and_attributes() -> None:
     assert [(type(x), x, x.name) for x in made] == [(Listed, [1], "own"), (Tupled, (2, 5), "own")]
 
 
-def test_a_struct_time_is_unchanged() -> None:
+def test_a_struct_time_is_unchanged_and_one_of_arrays_is_made_anew() -> None:
     now = time.localtime()
     assert map_arrays((now, array(1)), number) == (now, 1)
+    made = map_arrays(time.struct_time([array(4), *range(1, 9)]), number)
+    assert (type(made), list(made)) == (time.struct_time, [4, *range(1, 9)])
 
 
 def test_a_dataclass_keeps_fields_that_its_constructor_does_not_take() -> None:
