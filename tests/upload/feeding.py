@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from pyxfer._upload.prefetch import Feeder
@@ -59,3 +60,18 @@ def wait_until_waiting(consumer: threading.Thread) -> None:
 
 def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "pyxfer-prefetch"]
+
+
+def interrupt_when(happened: Callable[[], bool]) -> threading.Thread:
+    """Send SIGINT as soon as the condition holds."""
+    main = threading.main_thread().ident or 0
+    moment = threading.Event()
+
+    def wait() -> None:
+        while not happened():
+            moment.wait(0.001)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread

@@ -8,7 +8,6 @@ import gc
 import math
 import mmap
 import os
-import re
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +22,6 @@ from numpy.typing import NDArray
 from upload.memories import DTYPES, Capsuled, CapsuledVersion0, OnAGpu, gathered, needs_dlpack_1, refused
 
 from pyxfer._upload.arrays import (
-    BFLOAT16,
     destination_of,
     dtype_to_send,
     is_array,
@@ -62,13 +60,6 @@ def test_a_source_has_exactly_the_bytes_of_its_array(x: np.ndarray[Any, Any]) ->
     assert (source.address, source.strides) == (x.ctypes.data, x.strides)
 
 
-@pytest.mark.parametrize("scalar", [np.float32(2.5), np.int64(-3), np.complex64(1 - 2j), np.bool_(True)])
-def test_a_scalar_of_numpy_is_an_array_without_dimensions(scalar: np.generic) -> None:
-    source = source_of(scalar)
-    assert (source.shape, source.strides) == ((), ())
-    assert gathered(source) == scalar.tobytes()
-
-
 BUFFERS = {
     "bytes": (b"abcdef", "uint8", (6,)),
     "bytearray": (bytearray(b"abc"), "uint8", (3,)),
@@ -77,11 +68,14 @@ BUFFERS = {
     "shaped memoryview": (memoryview(b"abcdef").cast("H", (3, 1)), "uint16", (3, 1)),
     "ctypes array": (((ctypes.c_int32 * 2) * 3)(), "int32", (3, 2)),
     "empty": (b"", "uint8", (0,)),
+    "scalar": (np.complex64(1 - 2j), "complex64", ()),
+    "matrix": (np.arange(6).reshape(2, 3).view(np.matrix), "int64", (2, 3)),
+    "nothing masked": (np.ma.MaskedArray([1, 2, 3], mask=np.zeros(3, bool)), "int64", (3,)),
 }
 
 
 @pytest.mark.parametrize(("buffer", "dtype", "shape"), BUFFERS.values(), ids=BUFFERS)
-def test_a_buffer_is_an_array_of_its_format_and_shape(buffer: Any, dtype: str, shape: tuple[int, ...]) -> None:
+def test_what_is_no_plain_array_is_read_as_one(buffer: Any, dtype: str, shape: tuple[int, ...]) -> None:
     source = source_of(buffer)
     assert (name_of(source.dtype), source.shape) == (dtype, shape)
     assert gathered(source) == memoryview(buffer).tobytes()
@@ -96,16 +90,21 @@ def test_a_buffer_is_an_array_of_its_format_and_shape(buffer: Any, dtype: str, s
         (bytearray(b"abc"), False),
         (np.zeros(3), False),
         (array.array("i", [1]), False),
+        pytest.param(Capsuled(np.zeros(3)), False, marks=needs_dlpack_1),
+        pytest.param(Capsuled(np.broadcast_to(1, 3)), True, marks=needs_dlpack_1),
     ],
 )
 def test_a_source_is_read_only_if_its_memory_is(x: Any, readonly: bool) -> None:
     assert source_of(x).readonly == readonly
 
 
-def test_a_source_keeps_the_memory_alive() -> None:
+@pytest.mark.parametrize(
+    "seen_as", [np.asarray, *(pytest.param(kind, marks=needs_dlpack_1) for kind in (Capsuled, CapsuledVersion0))]
+)
+def test_a_source_keeps_the_memory_alive(seen_as: Callable[[Any], Any]) -> None:
     x = np.arange(1000)
     gone = weakref.ref(x)
-    source = source_of(x[::2])
+    source = source_of(seen_as(x[::2]))
     del x
     gc.collect()
     assert gone() is not None
@@ -121,17 +120,6 @@ def test_a_buffer_cannot_be_resized_while_its_source_exists() -> None:
         buffer.extend(b"d")
     del source
     buffer.extend(b"d")
-
-
-def test_a_matrix_is_read_as_an_array() -> None:
-    matrix = np.arange(6).reshape(2, 3).view(np.matrix)
-    source = source_of(matrix)
-    assert (source.address, source.shape, type(source.keep)) == (matrix.ctypes.data, (2, 3), np.ndarray)
-
-
-def test_a_masked_array_without_masked_items_is_accepted() -> None:
-    x = np.ma.MaskedArray([1, 2, 3], mask=np.zeros(3, bool))
-    assert gathered(source_of(x)) == x.data.tobytes()
 
 
 ARRAYS = [np.zeros(2), np.float64(1), np.array("a"), b"", bytearray(), memoryview(b""), array.array("i"), OnAGpu()]
@@ -151,21 +139,11 @@ def test_numbers_are_sent_as_they_are(name: str) -> None:
     assert source_of(Capsuled(np.zeros(16, np.uint8), code=code, bits=8 * dtype.itemsize)).dtype == dtype
 
 
-def test_the_advice_for_other_byte_orders_works() -> None:
-    x = np.arange(4, dtype=">f4")
-    assert dtype_to_send(x.astype(x.dtype.newbyteorder("=")).dtype) == np.float32
-
-
 @pytest.mark.parametrize("unknown", [(0, 4, 1), (2, 8, 1), (2, 128, 1), (3, 64, 1), (7, 8, 1), (10, 8, 1), (2, 32, 4)])
 def test_other_types_of_dlpack_have_no_dtype(unknown: tuple[int, int, int]) -> None:
     code, bits, lanes = unknown
     with pytest.raises(UsageError, match=rf"^items of DLPack's type \({code}, {bits}, {lanes}\) cannot be sent: send"):
         source_of(Capsuled(np.zeros(16, np.uint8), code=code, bits=bits, lanes=lanes))
-
-
-def test_names_distinguish_dtypes() -> None:
-    assert name_of(np.dtype("longlong")) == name_of(np.dtype("int64"))
-    assert {name_of(BFLOAT16), name_of(np.dtype("f2")), name_of(np.dtype("u2"))} == {"bfloat16", "float16", "uint16"}
 
 
 # --- DLPack ----------------------------------------------------------------------------------------------------------
@@ -203,27 +181,6 @@ def test_bfloat16_is_represented_by_its_name() -> None:
 
 
 @needs_dlpack_1
-def test_a_read_only_capsule_is_a_read_only_source() -> None:
-    x = np.zeros(3)
-    assert not source_of(Capsuled(x)).readonly
-    x.flags.writeable = False
-    assert source_of(Capsuled(x)).readonly
-
-
-@needs_dlpack_1
-@each_version
-def test_a_source_keeps_the_memory_of_its_capsule_alive(kind: type[Capsuled]) -> None:
-    x = np.arange(1000)
-    gone = weakref.ref(x)
-    source = source_of(kind(x))
-    del x
-    gc.collect()
-    assert gathered(source) == np.arange(1000).tobytes()
-    del source
-    assert gone() is None
-
-
-@needs_dlpack_1
 @pytest.mark.parametrize(
     ("device", "where"),
     [
@@ -236,9 +193,8 @@ def test_a_source_keeps_the_memory_of_its_capsule_alive(kind: type[Capsuled]) ->
 def test_an_array_on_a_gpu_is_refused(device: tuple[int, int], where: str) -> None:
     x = Capsuled(np.zeros(3))
     x.device = device
-    why = f"this upload.memories.Capsuled is on {where} already: use it as it is"
-    assert refused(x) == why
-    assert refused(Capsuled(np.zeros(3), device=device[0], index=device[1])) == why
+    assert f"is on {where} already" in refused(x)
+    assert f"is on {where} already" in refused(Capsuled(np.zeros(3), device=device[0], index=device[1]))
 
 
 @needs_dlpack_1
@@ -252,15 +208,18 @@ def test_page_locked_memory_is_accepted(device: int) -> None:
 class Declining(Capsuled):
     """Refuses an export."""
 
+    text = "tensors that require gradient\nand a page of more"
+
     def __dlpack__(self, **_: Any) -> Any:
-        raise BufferError("tensors that require gradient\nand a page of more")
+        raise BufferError(self.text)
 
 
 @needs_dlpack_1
-def test_the_first_line_of_an_export_error_is_in_the_message() -> None:
-    assert refused(Declining(np.zeros(1))) == (
-        f"this {Declining.__module__}.Declining cannot be exported by DLPack: tensors that require gradient"
-    )
+def test_the_first_line_of_an_export_error_or_its_type_is_in_the_message() -> None:
+    x = Declining(np.zeros(1))
+    assert refused(x).endswith(": tensors that require gradient")
+    x.text = ""
+    assert "BufferError" in refused(x)
 
 
 PAGES = 5 * mmap.ALLOCATIONGRANULARITY
@@ -287,8 +246,7 @@ def test_an_array_of_a_truncated_file_is_refused(path: Path, offset: int) -> Non
     with_gaps = np.memmap(path, np.uint8, "r", offset=offset)[::2].reshape(-1, 1)
     os.truncate(path, PAGES - mmap.ALLOCATIONGRANULARITY)
     left, whole = format_size(PAGES - mmap.ALLOCATIONGRANULARITY), format_size(PAGES)
-    why = f"this array is mapped from a file that was cut to {left}, and needs {whole} of it: map it again"
-    with pytest.raises(UsageError, match=re.escape(why)):
+    with pytest.raises(UsageError, match=f"was cut to {left}, and needs {whole} of it"):
         source_of(with_gaps)
 
 
@@ -312,14 +270,11 @@ def test_a_download_into_a_truncated_file_is_refused(engine: Engine, path: Path)
             up.download(y, out)
 
 
-def test_a_file_that_has_grown_or_was_deleted_is_accepted(path: Path) -> None:
+def test_mapped_memory_of_a_file_that_has_grown_or_was_deleted_or_of_none_is_accepted(path: Path) -> None:
     mapped = np.memmap(path, np.uint8, "r")
     os.truncate(path, 2 * PAGES)
     path.unlink()
     assert source_of(mapped).nbytes == PAGES
-
-
-def test_mapped_memory_without_a_file_is_accepted() -> None:
     assert source_of(np.frombuffer(mmap.mmap(-1, PAGES), np.uint8)).nbytes == PAGES
 
 
@@ -332,18 +287,15 @@ FITTING = {
     "backwards": np.zeros((2, 3), F4)[::-1, ::-1],
     "every other": np.zeros((4, 9), F4)[::2, ::3],
     "matrix": np.zeros((2, 3), F4).view(np.matrix),
+    "no dimensions": np.zeros((), F4),
+    "no items": np.zeros((0, 3), F4),
 }
 
 
 @pytest.mark.parametrize("out", FITTING.values(), ids=FITTING)
 def test_a_fitting_array_is_written_in_place(out: np.ndarray[Any, Any]) -> None:
-    found = destination_of(out, (2, 3), F4)
-    assert (found.address, found.strides) == (out.ctypes.data, out.strides)
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (1, 1, 1)])
-def test_an_array_of_any_shape_can_be_a_destination(shape: tuple[int, ...]) -> None:
-    assert destination_of(np.zeros(shape, F4), shape, F4).shape == shape
+    found = destination_of(out, out.shape, F4)
+    assert (found.address, found.shape, found.strides) == (out.ctypes.data, out.shape, out.strides)
 
 
 def test_a_buffer_can_be_a_destination() -> None:
@@ -408,12 +360,6 @@ def test_a_bfloat16_array_is_sent(library: str, request: pytest.FixtureRequest) 
     assert (source.dtype, gathered(source)) == ("bfloat16", BFLOAT16_BITS)
 
 
-IMMUTABLE: dict[str, Callable[[Any], Any]] = {
-    "jax": lambda jax: jax.numpy.zeros(3),
-    "tensorflow": lambda tensorflow: tensorflow.zeros(3),
-}
-
-
 REFUSED: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "a gradient": (
         "torch",
@@ -437,10 +383,15 @@ def test_tensors_that_cannot_be_sent_are_refused(
     assert word in refused(make(request.getfixturevalue(library)))
 
 
-@pytest.mark.parametrize("library", IMMUTABLE)
-def test_an_immutable_array_is_refused_as_destination(library: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(
+    ("library", "make"),
+    [("jax", lambda jax: jax.numpy.zeros(3)), ("tensorflow", lambda tensorflow: tensorflow.zeros(3))],
+)
+def test_an_immutable_array_is_refused_as_destination(
+    library: str, make: Callable[[Any], Any], request: pytest.FixtureRequest
+) -> None:
     with pytest.raises(UsageError, match="read-only"):
-        destination_of(IMMUTABLE[library](request.getfixturevalue(library)), (3,), np.dtype(np.float32))
+        destination_of(make(request.getfixturevalue(library)), (3,), np.dtype(np.float32))
 
 
 def test_a_tensor_of_torch_is_read_in_place(torch: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -32,15 +31,9 @@ def test_a_device_array_has_its_shape_dtype_and_device(engine: Engine) -> None:
     assert y.__dlpack_device__() == (1, 0)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        ({"dl_device": (2, 0)}, r"is on \(1, 0\) and cannot be exported to \(2, 0\)"),
-        ({"copy": True}, "exported without a copy"),
-    ],
-)
-def test_a_device_array_refuses_moves_and_copies(engine: Engine, arguments: dict[str, Any], why: str) -> None:
-    with pytest.raises(BufferError, match=why):
+@pytest.mark.parametrize("arguments", [{"dl_device": (2, 0)}, {"copy": True}])
+def test_a_device_array_refuses_moves_and_copies(engine: Engine, arguments: dict[str, Any]) -> None:
+    with pytest.raises(BufferError):
         made(engine).__dlpack__(**arguments)
 
 
@@ -180,14 +173,6 @@ def test_block_sizes_are_rounded_up_by_an_eighth_at_most(nbytes: int) -> None:
     assert block_bytes(size) == size
 
 
-def test_the_pool_keeps_twice_the_largest_block_and_frees_the_oldest(pool: DevicePool) -> None:
-    small, large = pool.take(MIB), [pool.take(8 * MIB) for _ in range(3)]
-    pool.give(small)
-    for block in large:
-        pool.give(block)
-    assert pool.idle_bytes == held("device") == 16 * MIB
-
-
 @pytest.mark.parametrize(("max_bytes", "kept"), [(0, 0), (MIB, MIB), (3 * MIB, 3 * MIB)])
 def test_the_pool_keeps_at_most_max_bytes(engine: Engine, max_bytes: int, kept: int) -> None:
     pool = DevicePool(engine, 0, max_bytes)
@@ -250,28 +235,3 @@ def test_a_block_may_be_returned_during_another_call(engine: Engine) -> None:
     pool.close()
     gc.collect()
     assert held("device") == 0
-
-
-@pytest.mark.threads
-def test_threads_never_get_the_same_block(engine: Engine) -> None:
-    pool = DevicePool(engine, 0, 8192)
-    taken: set[int] = set()
-    twice: list[Any] = []
-
-    def use() -> None:
-        for _ in range(200):
-            block = pool.take(4096)
-            if block.address in taken:
-                twice.append(block.address)
-            taken.add(block.address)
-            taken.discard(block.address)
-            pool.give(block)
-
-    threads = [threading.Thread(target=use) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert twice == []
-    assert held("device") == pool.idle_bytes <= 8192
-    pool.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
@@ -172,6 +171,21 @@ def test_groups_are_of_small_contiguous_arrays(own: Target) -> None:
     assert found == [([1], None), ([3], None), ([0, 2, 4, 5], [small] * 4)]
 
 
+@pytest.mark.parametrize(
+    ("offsets", "runs"),
+    [
+        ([64], [(64, 0, 1)]),
+        ([0, 256, 320, 384], [(0, 256, 2), (320, 64, 2)]),
+        ([0, 64, 320, 384, 1024], [(0, 64, 2), (320, 64, 2), (1024, 0, 1)]),
+    ],
+)
+def test_equal_arrays_are_views_together_where_they_are_equally_far_apart(
+    offsets: list[int], runs: list[tuple[int, int, int]]
+) -> None:
+    dtype = np.dtype(np.float32)
+    assert list(_even_runs([((4,), dtype, offset) for offset in offsets])) == [((4,), dtype, *run) for run in runs]
+
+
 @given(st.lists(arrays, max_size=12), st.integers(1, 3))
 def test_the_runs_of_a_pack_are_those_of_its_parts(x: list[Any], repeats: int) -> None:
     each = [array for array in x for _ in range(repeats)]
@@ -206,10 +220,3 @@ def test_a_refusal_keeps_no_array(up: Uploader, own: Target, block: bool) -> Non
         assert gone() is None
     finally:
         gc.enable()
-
-
-def test_a_sequence_of_fields_comes_back_as_one(up: Uploader, own: Target) -> None:
-    fields: list[Any] = [filled(0, 3), *range(1, 9)]
-    made: Any = up.upload(time.struct_time(fields), own)
-    assert np.array_equal(np.from_dlpack(made[0]), fields[0])
-    assert type(made) is time.struct_time

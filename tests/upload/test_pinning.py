@@ -16,7 +16,6 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from upload.memories import DTYPES
 
-from pyxfer._upload.arrays import source_of
 from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.pinning import empty_pinned, pin
 from pyxfer._upload.targets import Target
@@ -34,13 +33,6 @@ def locked() -> list[tuple[int, int]]:
     return allocated("registered")
 
 
-def test_an_array_has_its_own_page_locked_memory(engine: Engine) -> None:
-    x = empty_pinned(engine, (5, 7), np.float32)
-    assert allocated() == [(x.ctypes.data, 5 * 7 * 4)]
-    assert x.flags.c_contiguous
-    assert x.flags.writeable
-
-
 @given(shape=hnp.array_shapes(min_dims=0, max_dims=4, min_side=0), dtype=DTYPES)
 def test_an_array_has_the_given_shape_and_dtype(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     x = empty_pinned(load("host"), shape, dtype)
@@ -48,15 +40,15 @@ def test_an_array_has_the_given_shape_and_dtype(shape: tuple[int, ...], dtype: n
     assert (x.shape, x.dtype, bool((x == 1).all())) == (shape, dtype, True)
 
 
-@pytest.mark.parametrize("shape", [(), 0, 1, (0, 3), (1000, 3)])
-def test_an_array_is_aligned_to_64_bytes(engine: Engine, shape: int | tuple[int, ...]) -> None:
-    assert empty_pinned(engine, shape, np.uint8).ctypes.data % 64 == 0
-
-
-def test_a_shape_is_an_integer_or_a_sequence(engine: Engine) -> None:
-    assert empty_pinned(engine, 3, "i2").shape == (3,)
-    assert empty_pinned(engine, [np.int64(2), 3]).shape == (2, 3)
-    assert empty_pinned(engine, 3).dtype == np.float64
+@pytest.mark.parametrize(
+    ("shape", "expected"), [((), ()), (0, (0,)), (3, (3,)), ((0, 3), (0, 3)), ([np.int64(1000), 3], (1000, 3))]
+)
+def test_an_array_has_its_own_aligned_page_locked_memory(engine: Engine, shape: Any, expected: tuple[int, ...]) -> None:
+    x = empty_pinned(engine, shape)
+    assert (x.shape, x.dtype, x.ctypes.data % 64) == (expected, np.dtype(np.float64), 0)
+    assert x.size == 0 or allocated() == [(x.ctypes.data, x.nbytes)]
+    assert x.flags.c_contiguous
+    assert x.flags.writeable
 
 
 def test_the_memory_is_freed_with_the_last_view(engine: Engine) -> None:
@@ -66,13 +58,6 @@ def test_the_memory_is_freed_with_the_last_view(engine: Engine) -> None:
     gc.collect()
     assert len(allocated()) == 1
     del view
-    assert allocated() == []
-
-
-def test_a_source_keeps_the_memory(engine: Engine) -> None:
-    source = source_of(empty_pinned(engine, 16, np.uint8))
-    assert allocated() == [(source.address, 16)]
-    del source
     assert allocated() == []
 
 
@@ -98,16 +83,12 @@ def test_without_memory_the_error_is_cudas(engine: Engine, call: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "call", "sentence"),
-    [
-        ("cudaHostAlloc", "cudaFreeHost", "Page-locked memory was not freed"),
-        ("cudaHostRegister", "cudaHostUnregister", "Memory was not unlocked"),
-    ],
+    ("make", "call"), [("cudaHostAlloc", "cudaFreeHost"), ("cudaHostRegister", "cudaHostUnregister")]
 )
-def test_a_failed_release_gives_a_warning(engine: Engine, make: str, call: str, sentence: str) -> None:
+def test_a_failed_release_gives_a_warning(engine: Engine, make: str, call: str) -> None:
     x = MAKERS[make](engine)
     testing.fail(call, 1, 719)
-    with pytest.warns(CleanupWarning, match=f"^{sentence}: {call} failed"):
+    with pytest.warns(CleanupWarning, match=f": {call} failed"):
         del x
 
 
@@ -117,15 +98,6 @@ def values() -> NDArray[np.float32]:
 
 def flags(x: NDArray[Any]) -> tuple[bool, ...]:
     return (x.flags.c_contiguous, x.flags.f_contiguous, x.flags.writeable, x.flags.aligned)
-
-
-def test_pin_locks_the_memory_of_the_array(engine: Engine) -> None:
-    x = values()
-    y = pin(engine, x)
-    assert locked() == [(x.ctypes.data, x.nbytes)]
-    assert y.ctypes.data == x.ctypes.data
-    y[1, 2] = 77
-    assert x[1, 2] == 77
 
 
 def test_pin_refuses_masked_items_and_takes_a_mask_without_any(engine: Engine) -> None:
@@ -151,7 +123,8 @@ def test_a_pinned_view_has_the_same_layout_and_all_its_bytes_are_locked(engine: 
     whole = values()
     x = cut(whole)
     y = pin(engine, x)
-    assert (y.shape, y.strides, y.dtype, flags(y)) == (x.shape, x.strides, x.dtype, flags(x))
+    assert (y.ctypes.data, y.shape, y.strides) == (x.ctypes.data, x.shape, x.strides)
+    assert (y.dtype, flags(y)) == (x.dtype, flags(x))
     assert np.array_equal(y, x)
     addresses = [x[row : row + 1].ctypes.data for row in range(len(x))] if x.ndim else [x.ctypes.data]
     ((first, nbytes),) = locked()
@@ -168,15 +141,6 @@ def test_any_array_keeps_its_contents(x: NDArray[Any], data: st.DataObject) -> N
     assert len(locked()) == (x.size > 0)
     del y
     assert locked() == []
-
-
-def test_a_read_only_array_stays_read_only(engine: Engine) -> None:
-    x = values()
-    x.flags.writeable = False
-    y = pin(engine, x)
-    assert not y.flags.writeable
-    with pytest.raises(ValueError, match="read-only"):
-        y[0] = 1
 
 
 def test_read_only_mapped_memory_is_locked_for_reading(engine: Engine) -> None:

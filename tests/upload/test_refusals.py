@@ -117,13 +117,6 @@ class Used(Capsuled):
         return capsule
 
 
-class Declining(Capsuled):
-    """Refuses an export without a text."""
-
-    def __dlpack__(self, **_: Any) -> Any:
-        raise BufferError
-
-
 class OfTexts(Capsuled):
     """Like a tensor of strings of TensorFlow, which is not exported."""
 
@@ -135,7 +128,6 @@ CAPSULES: dict[str, tuple[Callable[[], Any], str]] = {
     "version": (lambda: Capsuled(np.zeros(1), major=2), "DLPack 2"),
     "used": (lambda: Used(np.zeros(1)), "unused"),
     "no capsule": (lambda: OneCapsule("tensor"), "unused"),
-    "no export": (lambda: Declining(np.zeros(1)), "BufferError"),
     "texts": (lambda: OfTexts(np.zeros(1)), "string"),
 }
 

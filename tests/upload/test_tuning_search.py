@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import asdict, replace
 from ring_samples import MIB, SIZES
-from upload.tunings import BUDGET, FILLS, PLAIN_GBPS, START, ModelledBench, Speed, run_search
+from upload.tunings import FILLS, PLAIN_GBPS, START, ModelledBench, Speed, run_search
 
 from pyxfer._document.tunings import RingFill, Verdict
 from pyxfer._upload import tuning
 from pyxfer._upload.settings import RingSettings, settings_of
-from pyxfer._upload.tuning import Search, distinct_fills, first_candidate, neighbours
+from pyxfer._upload.tuning import Search, distinct_fills, first_candidate
 from pyxfer.errors import CudaMemoryError, UsageError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -287,27 +287,7 @@ def test_the_first_candidate_has_half_of_a_small_budget(budget_bytes: int, first
     assert first_candidate(FILLS, START.threads, budget_bytes) == first
 
 
-def test_a_huge_budget_is_not_used_up() -> None:
-    bench = ModelledBench(flat)
-    run_search(bench, budget_bytes=BUDGET * 1024)
-    assert bench.most_pinned_bytes < BUDGET
-
-
 def test_fills_need_page_locked_memory(engine: Engine) -> None:
     testing.fail("cudaHostAlloc", 1, 2)
     with pytest.raises(CudaMemoryError):
         distinct_fills(engine, 0)
-
-
-@pytest.mark.parametrize(
-    ("name", "more", "less"),
-    [
-        ("fill", ["streaming", "plain"], []),
-        ("threads", [], [12, 10, 8, 6, 4, 2]),
-        ("chunk_bytes", [128 * KIB, 256 * KIB], [32 * KIB]),
-        ("slots", [1024], [256, 128]),
-    ],
-)
-def test_neighbours_are_sorted_by_distance(name: str, more: list[object], less: list[object]) -> None:
-    found = neighbours(START, name, FILLS, START.threads)
-    assert [[getattr(ring, name) for ring in rings] for rings in found] == [more, less]

@@ -6,7 +6,7 @@ import gc
 import sys
 import threading
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from pyxfer._upload import api, native_calls, uploader
 from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
-from pyxfer.errors import CudaError, FallbackWarning, UsageError
+from pyxfer.errors import CudaError, CudaUnavailableError, FallbackWarning, UsageError
 from pyxfer.native import Choice, Engine
 from pyxfer.native._host import testing
 
@@ -32,23 +32,6 @@ def seen(array: Any) -> NDArray[Any]:
 
 
 # --- what arrives ----------------------------------------------------------------------------------------------------
-
-
-class Batch(NamedTuple):
-    images: Any
-    labels: Any
-
-
-@pytest.mark.parametrize("block", [True, False])
-def test_a_structure_is_sent_as_a_whole(up: Uploader, own: Target, block: bool) -> None:
-    x = Batch({"left": VALUES, "right": [VALUES * 2, None]}, (np.arange(3), "name", 7))
-    sent = up.upload(x, own, block)
-    y = sent if block else sent.result()
-    assert isinstance(y, Batch)
-    assert np.array_equal(seen(y.images["left"]), VALUES)
-    assert np.array_equal(seen(y.images["right"][0]), VALUES * 2)
-    assert np.array_equal(seen(y.labels[0]), np.arange(3))
-    assert (y.images["right"][1], y.labels[1:]) == (None, ("name", 7))
 
 
 def test_a_structure_may_be_changed_during_its_upload(up: Uploader, own: Target) -> None:
@@ -262,6 +245,12 @@ def test_without_a_gpu_an_invalid_device_is_refused(
             Uploader(named).close()
 
 
+@pytest.mark.usefixtures("no_gpu")
+def test_require_gpu_raises_at_once_without_a_gpu() -> None:
+    with pytest.raises(CudaUnavailableError):
+        Uploader(require_gpu=True)
+
+
 @pytest.mark.parametrize("pool", [0, "0", "0B", "0 B"])
 def test_a_pool_of_zero_keeps_nothing(pool: Any, own: Target) -> None:
     with Uploader("host", pool=pool) as up:
@@ -286,13 +275,7 @@ def test_an_uploader_closed_by_another_thread_raises_usage_error(own: Target) ->
 
 
 @pytest.mark.usefixtures("own_uploaders")
-def test_a_shared_uploader_allocates_nothing_before_its_use() -> None:
-    assert api.shared_uploader("host") is api.shared_uploader("host")
-    assert testing.allocated() == []
-
-
-@pytest.mark.usefixtures("own_uploaders")
-def test_threads_share_one_uploader() -> None:
+def test_threads_share_one_uploader_which_allocates_nothing_before_its_use() -> None:
     found: set[int] = set()
     threads = [threading.Thread(target=lambda: found.add(id(api.shared_uploader("host")))) for _ in range(8)]
     for thread in threads:
@@ -301,6 +284,7 @@ def test_threads_share_one_uploader() -> None:
         thread.join()
     assert len(api._by_index) == 1
     assert found == {id(next(iter(api._by_index.values())))}
+    assert testing.allocated() == []
 
 
 @pytest.mark.usefixtures("own_uploaders")

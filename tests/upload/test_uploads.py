@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
-import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from upload.feeding import LONG_S, SOON_S, threads
+from upload.feeding import SOON_S, interrupt_when
 from upload.memories import held
 
 from pyxfer._upload import api, pending, uploader
@@ -43,19 +40,13 @@ def test_done_and_result_with_a_timeout(up: Uploader, own: Target) -> None:
     assert not sent.done()
     with pytest.raises(DeviceTimeoutError, match=r"^The upload has not ended within 10\.0 ms\. It continues"):
         sent.result(0.01)
+    with pytest.raises(DeviceTimeoutError, match="within 0 s"):
+        sent.result(-1)
     testing.release_stalls()
     y = sent.result(FOREVER_S)
     assert sent.done()
     assert np.array_equal(np.from_dlpack(y[0]), array)
     assert np.array_equal(np.from_dlpack(y[1]), array[::-1])
-
-
-def test_a_negative_timeout_does_not_wait(up: Uploader, own: Target) -> None:
-    testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
-    sent = up.upload(filled(1), own, block=False)
-    with pytest.raises(DeviceTimeoutError, match="within 0 s"):
-        sent.result(-1)
-    testing.release_stalls()
 
 
 def test_a_wait_may_consist_of_several_slices(up: Uploader, own: Target, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,48 +67,43 @@ def test_the_source_is_released_with_the_result(up: Uploader, own: Target) -> No
     assert gone() is None
 
 
-def test_a_dropped_upload_continues_and_keeps_its_memory(engine: Engine) -> None:
+class Interrupted(RingMover):
+    def start(self, source: Source | Pack, address: int, stream: int | None) -> Ticket:
+        super().start(source, address, stream)
+        raise KeyboardInterrupt
+
+
+def drop(up: Uploader, own: Target, array: Any) -> None:
+    up.upload(array, own, block=False)
+
+
+def be_refused(up: Uploader, own: Target, array: Any) -> None:
+    with pytest.raises(UsageError, match=r"^x\[1\]: "):
+        up.upload([array, np.array([object()])], own, block=False)
+
+
+def interrupt(up: Uploader, own: Target, array: Any) -> None:
+    up._mover = Interrupted(up.engine.Ring(0, 2, 4096, 2, "plain", 0))
+    with pytest.raises(KeyboardInterrupt):
+        up.upload(array, own, block=False)
+
+
+@pytest.mark.parametrize("leave", [drop, be_refused, interrupt])
+def test_an_upload_without_a_result_continues_and_keeps_its_memory(
+    up: Uploader, own: Target, leave: Callable[..., None]
+) -> None:
     testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
-    up = Uploader("host", threads=2, chunk_bytes=4096, slots=2)
     array = filled(4)
     gone = weakref.ref(array)
-    up.upload(array, Target(DevicePool(engine, 0, 0)), block=False)
+    leave(up, own, array)
     del array
     gc.collect()
     assert gone() is not None
     assert held("device") == NBYTES
     testing.release_stalls()
     up.close()
+    gc.collect()
     assert gone() is None
-    assert held("device") == 0
-
-
-def test_uploads_started_before_a_refused_array_continue(up: Uploader, own: Target) -> None:
-    testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
-    with pytest.raises(UsageError, match=r"^x\[1\]: "):
-        up.upload([filled(6), np.array([object()])], own, block=False)
-    gc.collect()
-    assert held("device") == NBYTES
-    testing.release_stalls()
-    up.close()
-    assert held("device") == 0
-
-
-def test_an_upload_interrupted_at_its_start_is_kept_until_close(engine: Engine) -> None:
-    class Interrupted(RingMover):
-        def start(self, source: Source | Pack, address: int, stream: int | None) -> Ticket:
-            super().start(source, address, stream)
-            raise KeyboardInterrupt
-
-    testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
-    up = Uploader("host", threads=2, chunk_bytes=4096, slots=2)
-    up._mover = Interrupted(engine.Ring(0, 2, 4096, 2, "plain", 0))
-    with pytest.raises(KeyboardInterrupt):
-        up.upload(filled(11), Target(DevicePool(engine, 0, 0)), block=False)
-    gc.collect()
-    assert held("device") == NBYTES
-    testing.release_stalls()
-    up.close()
     assert held("device") == 0
 
 
@@ -159,43 +145,17 @@ def test_an_array_larger_than_the_device_raises_and_the_uploader_continues(
     assert np.array_equal(np.from_dlpack(up.upload(filled(0), own)), filled(0))
 
 
-@pytest.mark.filterwarnings("ignore::pyxfer.errors.CleanupWarning")
-def test_a_device_lost_during_a_loop_ends_the_loop_with_the_error(engine: Engine) -> None:
-    lost = Uploader("host", threads=2, chunk_bytes=4096, slots=4)
-    batches = lost.prefetch((filled(n) for n in range(1000)), Target(DevicePool(engine, 0, 0)))
-    for _ in range(3):
-        next(batches)
-    testing.lose_device(719)
-    with pytest.raises(DeviceLostError):
-        list(batches)
-    assert list(batches) == []
-    with pytest.raises(DeviceLostError):
-        lost.close()
-    gc.collect()
-    engine.take_cleanup_failures()
-
-
 @pytest.mark.threads
 def test_ctrl_c_ends_the_wait_for_a_device_that_does_not_answer(up: Uploader, own: Target) -> None:
     testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
-
-    def press() -> None:
-        until = time.monotonic() + LONG_S
-        while not testing.calls().get("cudaMemcpyAsync") and time.monotonic() < until:
-            pressed.wait(0.001)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    pressed = threading.Event()
-    presser = threading.Thread(target=press)
     begun = time.monotonic()
-    presser.start()
+    waiting = interrupt_when(lambda: "cudaMemcpyAsync" in testing.calls())
     with pytest.raises(KeyboardInterrupt):
         up.upload(filled(0), own, block=False).result()
     assert time.monotonic() - begun < SOON_S
-    presser.join()
+    waiting.join()
     testing.release_stalls()
     up.close()
-    assert threads() == []
 
 
 @pytest.fixture

@@ -103,11 +103,6 @@ from watch.copying import copies
 """
 
 
-def source(body: str, head: str = HEAD) -> str:
-    """The program with its beginning."""
-    return head + textwrap.dedent(body)
-
-
 def environment() -> dict[str, str]:
     """The environment, with the folder of the tests in the path."""
     path = os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH", ""))))
@@ -129,13 +124,13 @@ def call(folder: Path | None, *command: str, **variables: str) -> subprocess.Com
 
 
 def run_program(body: str, *arguments: str, head: str = HEAD) -> subprocess.CompletedProcess[str]:
-    return call(None, sys.executable, "-c", source(body, head), *arguments)
+    return call(None, sys.executable, "-c", head + textwrap.dedent(body), *arguments)
 
 
 def start_program(body: str, *arguments: str) -> subprocess.Popen[str]:
     """Start a program without waiting for its end."""
     return subprocess.Popen(
-        [sys.executable, "-c", source(body), *arguments],
+        [sys.executable, "-c", HEAD + textwrap.dedent(body), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from watch.windows import D2H, H2D, MIB, Script, activity_of, analysed, flat, make_window, steps_at
+from watch.windows import D2H, H2D, MIB, Script, analysed, flat, make_window, steps_at
 
 from pyxfer._document.watches import Advice, StepFinder, Watched
 from pyxfer._trace.records import CopyKind
@@ -42,22 +42,11 @@ def advice_for(
     return {row.code: row for row in watched.advice}
 
 
-def test_prefetching_a_pinned_input_leaves_only_the_devices_work() -> None:
-    script, length = training(made=1000, sent=1000, computed=3000)
-    found = advice_for(script, length, made=1000)["pin-and-prefetch"]
-    assert found.predicted_s == pytest.approx(3000e-6)
-    assert (found.gain_s, found.gain_share) == pytest.approx((2000e-6, 0.4))
-
-
 def test_a_slow_input_is_shared_by_as_many_processes_as_needed() -> None:
     script, length = training(made=7000, sent=1000, computed=3000)
     found = advice_for(script, length, made=7000)["pin-and-prefetch"]
     assert found.predicted_s == pytest.approx(3000e-6)
-    assert "let 3 processes make the next ones in pinned memory" in found.text
-    assert found.worked_out == (
-        "the longest of the step less input 7.00 ms and h2d 1.00 ms (3.00 ms), making the input (7.00 ms shared by 3), "
-        "and its copies at the ceiling of pinned memory (200 us)"
-    )
+    assert "3 processes" in found.text
 
 
 @pytest.mark.parametrize(("cpus", "makers"), [(16, 15), (2, 1), (1, 1)])
@@ -81,9 +70,7 @@ def test_a_prefetched_step_does_not_send_pageable_memory_itself() -> None:
         script.kernel(begin + 2000, begin + 5000)
     found = advice_for(script, 20_000, made=1000)["pin-and-prefetch"]
     assert found.predicted_s == pytest.approx(3000e-6)
-    assert found.worked_out.startswith(
-        "the longest of the step less input 1.00 ms, h2d 300 us and sending pageable memory 700 us (3.00 ms)"
-    )
+    assert "sending pageable memory 700 us" in found.worked_out
 
 
 def test_a_prefetched_step_is_not_shorter_than_its_copies_at_the_ceiling_or_without_one_as_now() -> None:
@@ -92,17 +79,12 @@ def test_a_prefetched_step_is_not_shorter_than_its_copies_at_the_ceiling_or_with
     script, length = training(made=1000, sent=3500, computed=3000)
     found = advice_for(script, length, made=1000, gbps=None)["pin-and-prefetch"]
     assert found.predicted_s == pytest.approx(3500e-6)
-    assert "as long as now, because the ceiling is not known (3.50 ms)" in found.worked_out
+    assert "the ceiling is not known" in found.worked_out
 
 
 def test_pinning_gains_the_difference_to_the_ceiling() -> None:
     script, length = training(made=1000, sent=1600, computed=3000)
-    found = advice_for(script, length, made=1000, gbps=62.5)["pin"]
-    assert found.gain_s == pytest.approx(1440e-6)
-    assert (
-        "h2d of pageable memory (100.0 % of its bytes) at 6.25 GB/s could reach 62.50 GB/s, and 1.60 ms of it is "
-        "outside of kernels" in found.worked_out
-    )
+    assert advice_for(script, length, made=1000, gbps=62.5)["pin"].gain_s == pytest.approx(1440e-6)
 
 
 @pytest.mark.parametrize(("slow", "fast"), [(H2D, D2H), (D2H, H2D)])
@@ -124,10 +106,6 @@ def test_a_host_that_does_not_wait_runs_ahead_of_the_device() -> None:
     assert "(cudaStreamSynchronize)" in found.text
     script.call("cudaEventSynchronize", 1500, 1600)
     assert "(cudaStreamSynchronize and others)" in advice_for(script, length, made=1000)["waits"].text
-    assert found.worked_out == (
-        "the longer of the device's work (3.20 ms) and the host's (1.20 ms), which is the period less the 3.00 ms in "
-        "calls that wait"
-    )
 
 
 def test_allocating_once_gains_the_time_of_allocations_while_the_device_is_idle() -> None:
@@ -140,14 +118,9 @@ def test_allocating_once_gains_the_time_of_allocations_while_the_device_is_idle(
 
 def test_pinned_copies_outside_of_kernels_fit_under_them_on_a_second_stream() -> None:
     script, length = training(made=0, sent=1000, computed=3000, pageable=False)
-    found = advice_for(script, length, made=0)["second-stream"]
-    assert found.gain_s == pytest.approx(1000e-6)
+    assert advice_for(script, length, made=0)["second-stream"].gain_s == pytest.approx(1000e-6)
     limited, length = training(made=0, sent=3000, computed=1000, pageable=False)
     assert advice_for(limited, length, made=0)["second-stream"].gain_s == pytest.approx(1000e-6)
-    assert found.worked_out == (
-        "1.00 ms of pinned copies are on the kernels' own stream and outside of kernels, and kernels have room for "
-        "3.00 ms of copies"
-    )
 
 
 def test_copies_that_kernels_hide_already_take_room_from_a_second_stream() -> None:
@@ -314,14 +287,6 @@ def test_a_copy_stream_with_a_few_small_kernels_is_no_stream_of_kernels() -> Non
     assert "second-stream" not in {row.code for row in analysed(make_window(script, 4_000 * TURNS, steps)).advice}
 
 
-def test_a_saving_below_zero_is_no_advice() -> None:
-    watched = watch(Loop(2_000, 300.0, pageable=1.0))
-    (row,) = activity_of(watched).pageable
-    assert row.saves_s.value == pytest.approx(TURNS * (300e-6 - LARGE / 50e9))
-    assert row.saves_s.value < 0
-    assert not {"pin", "pin-and-prefetch"} & {row.code for row in watched.advice}
-
-
 _LOOPS = st.builds(
     Loop,
     made=st.floats(0, 5_000),
@@ -356,6 +321,7 @@ def test_a_gain_is_at_most_the_time_of_what_the_advice_removes(loop: Loop, frame
         assert 0 < row.gain_s <= most_s[row.code] * (1 + 1e-9)
         assert row.predicted_s >= (parts.kernels_s or 0.0) * (1 - 1e-9)
         assert row.gain_s == pytest.approx(parts.period_s - row.predicted_s)
+        assert row.gain_share == pytest.approx(row.gain_s / parts.period_s)
 
 
 # What the texts name, and where it is documented.

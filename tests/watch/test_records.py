@@ -17,7 +17,7 @@ from watch.windows import D2D, D2H, H2D, LOADER, MIB, P2P, Script, activity_of, 
 
 from pyxfer._document.machines import Fact
 from pyxfer._document.watches import CeilingSource, CopyClass, Overlap
-from pyxfer._trace.records import RECORD, Capture, Flag, Kind, MemoryKind
+from pyxfer._trace.records import Capture, Kind
 from pyxfer._watch.chrome import write_events
 from pyxfer._watch.copies import sizes_needed
 from pyxfer._watch.device_records import Cover
@@ -230,28 +230,22 @@ MAX_BYTES_OF_RECORD = 512
 
 def many() -> Window:
     """A copy, its call and two kernels every four microseconds."""
-    turns = TURNS
-    records: Any = np.zeros(4 * turns, RECORD)
-    turn = np.repeat(np.arange(turns, dtype=np.int64), 4)
-    offsets = np.tile(np.array([0, 1, 2, 3], np.int64) * windows.US, turns)
-    records["start_ns"] = windows.ZERO_NS + turn * 4 * windows.US + offsets
-    records["end_ns"] = records["start_ns"] + 900
-    records["kind"] = np.tile([Kind.CALL, Kind.COPY, Kind.KERNEL, Kind.KERNEL], turns)
+    one = Script().copy(H2D, 1, 1.9, pageable=True, call=("cudaMemcpyAsync", 0, 0.9))
+    first = one.kernel(2, 2.9, stream=8).kernel(3, 3.9, stream=9).capture()
+    records = np.tile(first.records, TURNS)
+    turn = np.repeat(np.arange(TURNS, dtype=np.int64), len(first.records))
+    for edge in ("start_ns", "end_ns"):
+        records[edge] += turn * 4 * windows.US
     records["correlation"] = turn + 1
-    records["thread"] = windows.MAIN
-    records["stream"] = np.tile([0, 7, 8, 9], turns)
     copies = records["kind"] == Kind.COPY
-    records["nbytes"][copies] = np.arange(turns) * 16 + 1
-    records["way"][copies] = np.where(np.arange(turns) % 3, H2D, D2H)
-    records["source"][copies], records["target"][copies] = MemoryKind.PAGEABLE, MemoryKind.PINNED
-    calls = records["kind"] == Kind.CALL
-    records["name"][calls], records["flags"][calls] = 1, Flag.RUNTIME
-    length = turns * 4.0
+    records["nbytes"][copies] = np.arange(TURNS) * 16 + 1
+    records["way"][copies] = np.where(np.arange(TURNS) % 3, H2D, D2H)
+    length = TURNS * 4.0
     spans = np.linspace(0, length, STEPS + 1)
     steps = windows.steps_at(*((a, a + 20, b) for a, b in pairwise(spans)))
     samples = tuple(windows.seen(when, f"train.py:{int(when) % 7} in step") for when in np.arange(0, length, 400.0))
     ranges = tuple(mark(f"range {n % 5}", a, b) for n, (a, b) in enumerate(pairwise(spans)))
-    capture = Fact(Capture(records, ("", "cudaMemcpyAsync", "gemm")))
+    capture = Fact(Capture(records, first.names))
     return replace(make_window(None, length, steps, seen=samples, ranges=ranges), capture=capture)
 
 

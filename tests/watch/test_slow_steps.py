@@ -78,13 +78,6 @@ def nearly(parts: Parts, others: Parts) -> bool:
     return all(name == other and math.isclose(s, o, abs_tol=1e-12) for (name, s), (other, o) in pairs)
 
 
-def test_steps_that_wait_for_a_stalled_loader_are_slow() -> None:
-    usual = [MADE + 100 * (turn % 10) for turn in range(35)]
-    slow = slow_of(loop([*usual, *(making + MADE for making in (6_000, 12_000, 9_000, 53_000, 22_000))]))
-    assert (slow.count, slow.mostly) == (5, "input")
-    assert slow.longest_s == pytest.approx((STEP + 53_000) * 1e-6)
-
-
 def test_the_cost_of_slow_steps_is_their_time_beyond_as_many_usual_steps() -> None:
     slow = slow_of(taking(*[1_000] * 18, 5_000, 2_000))
     assert (slow.count, slow.more_s) == pytest.approx((2, 5e-3))
@@ -184,14 +177,6 @@ def test_first_steps_of_twice_the_others_are_left_out_at_any_count(lengths: list
     assert codec.decode(Watched, codec.encode(watched)) == watched
 
 
-def test_the_verdict_of_three_steps_is_not_that_of_the_warm_up() -> None:
-    cold, warm = loop([MADE] * 3, logged={0: 300_000}), loop([MADE] * 3)
-    assert cold.steps.usual == 2
-    assert cold.verdict == warm.verdict
-    assert gains(cold).keys() == gains(warm).keys()
-    assert nearly(cold.parts, warm.parts)
-
-
 def test_each_thread_warms_up_by_itself_and_steps_that_stall_later_are_slow_beside_a_first_one() -> None:
     watched = taking_in_two([5_000, 1_000, 1_000], [100_000, 90_000])
     assert [step.parts.period_s for step in watched.steps.each if step.slow] == pytest.approx([5e-3])
@@ -236,24 +221,6 @@ def test_one_slow_step_changes_neither_the_parts_nor_the_predictions(stall: Call
         assert (found.text, found.worked_out) == (expected.text, expected.worked_out)
     for name in ("between_s", "inside_s", "waiting_s"):
         assert getattr(stalled.steps, name) == pytest.approx(getattr(even.steps, name), rel=1e-9)
-
-
-def test_copies_of_a_slow_step_are_listed_but_in_no_prediction() -> None:
-    def training(sent: int) -> Watched:
-        script = Script()
-        for turn in range(20):
-            begin = turn * STEP
-            script.copy(H2D, begin, begin + SENT, nbytes=NBYTES, pageable=True)
-            script.kernel(begin + SENT, begin + 10 * SENT)
-        script.copy(H2D, 20 * STEP, 28 * STEP, nbytes=sent, pageable=True)
-        return analysed(make_window(script, 28 * STEP, one_by_one(*[STEP] * 20, 8 * STEP)))
-
-    little, much = training(1_000), training(1_000 * NBYTES)
-    assert little.steps.usual == 20
-    assert little.advice == much.advice != ()
-    (row,) = activity_of(much).pageable
-    assert (row.count, row.nbytes) == (21, 1_020 * NBYTES)
-    assert row.saves_per_step_s == pytest.approx(SENT * 1e-6 - NBYTES / 50e9)
 
 
 def test_the_advice_on_waits_names_a_call_of_the_usual_steps() -> None:

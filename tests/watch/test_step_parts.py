@@ -27,13 +27,6 @@ def in_us(parts: Parts) -> dict[str, float]:
     return {name: round(seconds * 1e6, 3) for name, seconds in parts.named()}
 
 
-def test_every_instant_belongs_to_the_first_part_that_applies() -> None:
-    script = Script().kernel(40, 70).copy(H2D, 30, 50).copy(D2H, 65, 80).copy(D2D, 78, 85).set(2, 7)
-    script.call("cudaStreamSynchronize", 60, 90)
-    parts = {"kernels": 35, "h2d": 10, "d2h": 10, "other copies": 5, "input": 15, "idle": 5, "host": 20}
-    assert parts_of(script, 0, 20, 100) == parts
-
-
 @pytest.mark.parametrize(
     ("name", "thread", "idle"),
     [
@@ -99,16 +92,20 @@ spans = st.tuples(st.integers(0, 200), st.integers(0, 60))
 
 @settings(deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from(["kernel", "h2d", "d2h", "d2d", "wait"]), spans), max_size=14),
+    st.lists(st.tuples(st.sampled_from(["kernel", "set", "h2d", "d2h", "d2d", "wait"]), spans), max_size=14),
     st.lists(st.tuples(st.integers(1, 40), st.integers(0, 40)), min_size=1, max_size=5),
 )
-def test_the_parts_are_of_instants(events: list[tuple[str, tuple[int, int]]], lengths: list[tuple[int, int]]) -> None:
+def test_every_instant_belongs_to_the_first_part_that_applies(
+    events: list[tuple[str, tuple[int, int]]], lengths: list[tuple[int, int]]
+) -> None:
     script = Script()
     held: dict[str, set[int]] = {name: set() for name in ("kernel", "h2d", "d2h", "d2d", "wait")}
     for name, (begin, length) in events:
-        held[name] |= set(range(begin, begin + length))
+        held["kernel" if name == "set" else name] |= set(range(begin, begin + length))
         if name == "kernel":
             script.kernel(begin, begin + length)
+        elif name == "set":
+            script.set(begin, begin + length)
         elif name == "wait":
             script.call("cudaDeviceSynchronize", begin, begin + length)
         elif length:

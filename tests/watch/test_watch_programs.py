@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import zipfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -271,11 +270,11 @@ if child:
     assert lines == ["1 1", "1 1"]
 
 
-def test_earlier_and_spawned_children_are_counted_too() -> None:
+def test_earlier_and_spawned_children_are_counted_and_the_processor_time_of_ended_ones_is_said() -> None:
     lines = output(
         STEPS
         + """
-import multiprocessing
+import multiprocessing, subprocess
 def start(method):
     process = multiprocessing.get_context(method).Process(target=time.sleep, args=(60,))
     process.start()
@@ -283,27 +282,14 @@ def start(method):
 before = start("fork")
 with w:
     during = [start("fork"), start("spawn")]
-    with w.step():
-        pass
+    busy = "import time; deadline = 0.3; all(time.process_time() < deadline for _ in iter(int, 1))"
+    subprocess.run([sys.executable, "-c", busy], check=True)
 for process in (before, *during):
     process.terminate()
 print(children())
 """
     )
     assert "at least 3 child processes" in lines[0]
-
-
-def test_the_processor_time_of_children_that_have_ended_is_said() -> None:
-    lines = output(
-        STEPS
-        + """
-import subprocess
-with w:
-    busy = "import time; deadline = 0.3; all(time.process_time() < deadline for _ in iter(int, 1))"
-    subprocess.run([sys.executable, "-c", busy], check=True)
-print(children())
-"""
-    )
     (seconds,) = re.findall(r"used ([0-9.]+) m?s of processor time", lines[0])
     assert float(seconds) >= 0.3
 
@@ -356,42 +342,22 @@ def expect(process: Any, line: str) -> None:
     assert process.stdout.readline() == f"{line}\n"
 
 
-def expect_report(process: Any, number: int) -> None:
-    seen = ""
-    while f"pyxfer: watch {number} of process {process.pid}:\n" not in seen:
-        line = process.stderr.readline()
-        assert line, seen
-        seen += line
-
-
-@pytest.fixture
-def looping(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """The running program, which saves its documents in `tmp_path`."""
+def test_signals_start_and_stop_numbered_windows_and_one_that_is_open_at_the_end_is_reported(tmp_path: Path) -> None:
+    process: Any
     with start_program(LOOP, str(tmp_path / "w.json")) as process:
         expect(process, "ready")
-        yield process
-        process.kill()
-
-
-def test_signals_start_and_stop_windows_which_are_numbered(looping: subprocess.Popen[str], tmp_path: Path) -> None:
+        process.send_signal(signal.SIGUSR1)
+        expect(process, "open")
+        process.send_signal(signal.SIGUSR1)
+        expect(process, "closed")
+        process.send_signal(signal.SIGUSR1)
+        expect(process, "open")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=TIMEOUT_S)
     for number in (1, 2):
-        looping.send_signal(signal.SIGUSR1)
-        expect(looping, "open")
-        looping.send_signal(signal.SIGUSR1)
-        expect(looping, "closed")
-        expect_report(looping, number)
-    watched = Watched.load(tmp_path / "w-1.json")
-    assert watched.steps.watched > 0
-    assert watched.ended == "complete"
-
-
-def test_a_window_open_at_the_end_of_the_program_is_reported(looping: subprocess.Popen[str], tmp_path: Path) -> None:
-    looping.send_signal(signal.SIGUSR1)
-    expect(looping, "open")
-    looping.send_signal(signal.SIGINT)
-    _, err = looping.communicate(timeout=TIMEOUT_S)
-    assert f"pyxfer: watch 1 of process {looping.pid}:" in err
-    assert Watched.load(tmp_path / "w-1.json").steps.watched > 0
+        assert f"pyxfer: watch {number} of process {process.pid}:" in err
+        assert Watched.load(tmp_path / f"w-{number}.json").steps.watched > 0
+    assert Watched.load(tmp_path / "w-1.json").ended == "complete"
 
 
 def test_another_active_watch_is_reported_on_stderr() -> None:

@@ -14,11 +14,10 @@ from watch.copying import copies, session, target_of, window_of
 from watch.windows import H2D, Script, activity_of, analysed, make_window, steps_at
 
 import pyxfer
-from pyxfer import DocumentError, UsageError, Watch
+from pyxfer import UsageError, Watch
 from pyxfer._document.machines import Fact, LinkState
 from pyxfer._document.runs import Run
-from pyxfer._document.watches import CeilingSource, Watched
-from pyxfer._report.watch_words import no_share_texts
+from pyxfer._document.watches import Watched
 from pyxfer._watch.ceilings import (
     measure_ceilings,
     points_of,
@@ -159,11 +158,6 @@ def test_an_invalid_argument_is_a_usage_error(words: dict[str, object], sentence
         pyxfer.watch(**words)  # type: ignore[arg-type]
 
 
-def test_a_missing_saved_run_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(DocumentError, match="There is no file"):
-        pyxfer.watch(ceilings=tmp_path / "none.json")
-
-
 @pytest.mark.parametrize("phase", ["skipped", "after"])
 def test_steps_and_marks_outside_of_the_window_make_few_calls(engine: Engine, phase: str) -> None:
     """No calls within `with w.step(): pass` but those of `step`, `__enter__` and `__exit__`; a mark is made as well."""
@@ -192,29 +186,21 @@ OTHER_LINK = structs.replace(make_link(), under_load=Fact(LinkState(generation=4
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "text"),
+    ("given", "code", "words"),
     [
-        (
-            {"device": make_device(name="NVIDIA L4")},
-            "other-device",
-            "the ceiling was measured on another device: NVIDIA L4; this one is NVIDIA H200",
-        ),
-        (
-            {"link": OTHER_LINK},
-            "other-link",
-            "the ceiling was measured over another link: PCIe 4.0 x8; this one is PCIe 5.0 x16",
-        ),
+        ({"device": make_device(name="NVIDIA L4")}, "other-device", ("NVIDIA L4", "NVIDIA H200")),
+        ({"link": OTHER_LINK}, "other-link", ("PCIe 4.0 x8", "PCIe 5.0 x16")),
         (
             {"measurements": tuple(row for row in make_run().measurements if row.nbytes == 4 * KIB)},
             "other-sizes",
-            "copies h2d of about 16 MiB are far from the sizes of the saved run, 4 KiB to 4 KiB",
+            ("h2d", "16 MiB", "4 KiB"),
         ),
     ],
 )
-def test_a_run_of_something_else_gets_a_remark(given: dict[str, Any], code: str, text: str) -> None:
+def test_a_run_of_something_else_gets_a_remark(given: dict[str, Any], code: str, words: tuple[str, ...]) -> None:
     (remark,) = remarks_on_saved(make_run(**given), make_device(), make_link(), {"h2d": (16 * MIB,)})
     assert remark.code == code
-    assert text in remark.text
+    assert all(word in remark.text for word in words)
     assert "pyxfer ceiling" in (remark.fix or "")
 
 
@@ -252,8 +238,6 @@ def test_small_copies_may_be_faster_than_the_ceiling() -> None:
     (row,) = activity_of(watched).copies
     assert row.of_ceiling is None
     assert "the time to issue a copy" in (row.ceiling_share.reason or "")
-    shown = structs.replace(watched, ceiling_source=Fact(CeilingSource("measured", "NVIDIA H200", "vm", "now")))
-    assert no_share_texts(shown) == (f"No share of the ceiling for h2d 64 to 256 KiB: {row.ceiling_share.reason}.",)
 
 
 def test_the_source_of_a_ceiling_is_measured_or_saved_with_its_machine_and_time(engine: Engine) -> None:

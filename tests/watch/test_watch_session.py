@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,16 +51,6 @@ def test_an_exception_in_a_step_is_noted_and_propagates(engine: Engine) -> None:
             raise MuteError
         take(watched)
     assert [step.failed for step in window_of(watched).steps] == ["ValueError: no such batch", "MuteError", None]
-
-
-def test_a_nested_step_is_part_of_the_outer_one(engine: Engine) -> None:
-    with session() as watched:
-        with watched.steps.step(), watched.steps.step():
-            pass
-        take(watched)
-    window = window_of(watched)
-    assert len(window.steps) == 2
-    assert [remark.code for remark in window.remarks] == ["nested"]
 
 
 def test_a_step_that_is_never_closed_ends_with_the_window(engine: Engine) -> None:
@@ -122,13 +113,10 @@ def test_a_watch_that_is_stopped_while_skipping_has_never_opened(engine: Engine)
     assert window.remarks[-1].code == "never-opened"
 
 
-def test_an_active_watch_cannot_be_started_again(engine: Engine) -> None:
-    with session() as watched, pytest.raises(UsageError, match="This watch is active already, since"):
-        watched.start()
-
-
-def test_another_watch_may_start_after_the_window_has_closed(engine: Engine) -> None:
+def test_an_active_watch_cannot_be_started_again_and_another_one_after_the_window(engine: Engine) -> None:
     with session(steps=1) as watched:
+        with pytest.raises(UsageError, match="is active already"):
+            watched.start()
         take(watched)
         with session(steps=1) as other, other.steps.step():
             pass
@@ -144,8 +132,9 @@ def test_a_missing_device_leaves_no_active_watch(engine: Engine) -> None:
         pass
 
 
-def test_with_another_profiler_a_window_has_steps_but_no_records(engine: Engine) -> None:
-    testing.other_subscriber(True)
+@pytest.mark.parametrize("hinder", [lambda: testing.other_subscriber(True), lambda: testing.refuse_activity(35)])
+def test_without_a_tracer_a_window_has_steps_but_no_records(engine: Engine, hinder: Callable[[], None]) -> None:
+    hinder()
     with session(steps=1) as watched:
         take(watched)
     window = window_of(watched)
@@ -224,15 +213,19 @@ def test_a_session_ends_also_if_its_callback_fails(engine: Engine) -> None:
         assert not watched.is_active
 
 
-def test_a_nested_skipped_step_is_part_of_the_outer_one(engine: Engine) -> None:
-    with session(skip=2, steps=1) as watched:
+@pytest.mark.parametrize(("skip", "codes"), [(0, ["nested"]), (2, [])])
+def test_a_nested_step_is_part_of_the_outer_one_also_if_it_is_skipped(
+    engine: Engine, skip: int, codes: list[str]
+) -> None:
+    with session(skip=skip, steps=3) as watched:
         for _ in range(2):
             with watched.steps.step(), watched.steps.step():
                 pass
             assert watched.is_active
         take(watched)
     window = window_of(watched)
-    assert (window.skipped, len(window.steps)) == (2, 1)
+    assert (window.skipped, len(window.steps)) == (skip, 3 - skip)
+    assert [remark.code for remark in window.remarks] == codes
 
 
 def test_a_thread_that_ends_inside_its_step_does_not_affect_later_threads(engine: Engine) -> None:
@@ -270,20 +263,9 @@ def test_steps_of_several_optimizers_are_counted_separately_with_a_remark(engine
     assert [remark.code for remark in window.remarks] == ["optimizers"]
 
 
-CAPACITY = 1 << 20
-
-
 @pytest.fixture(autouse=True)
 def _no_nvtx_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(NVTX_VARIABLE, raising=False)
-
-
-def test_a_tracer_that_cannot_start_is_the_reason_of_tracing_and_records(engine: Engine) -> None:
-    testing.refuse_activity(35)
-    recording = Recording(engine, CAPACITY)
-    recording.start()
-    assert (recording.tracing.reason or "").startswith("trace: unavailable: ")
-    assert recording.finish().reason == recording.tracing.reason
 
 
 def test_too_little_memory_for_the_records_is_a_reason(engine: Engine) -> None:
