@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pyxfer._files.formats import identity_of, shown
+from pyxfer._files.stored import without_readahead
 from pyxfer._upload.arrays import source_of
 from pyxfer._upload.movers import RingMover
 from pyxfer._upload.pending import Dropped, FixedTicket, Started
@@ -53,7 +54,10 @@ class OpenFiles:
                     raise ArrayFileError(f"{shown(path)} cannot be opened again: {error.strerror}.") from error
                 opened.callback(_close, buffered)
                 self._descriptors.append(buffered)
-                rows.append((buffered, self._direct(path, number, opened), os.fstat(buffered).st_size, shown(path)))
+                direct = self._direct(path, number, opened)
+                if direct != -1:
+                    without_readahead(buffered)
+                rows.append((buffered, direct, os.fstat(buffered).st_size, shown(path)))
             self.check_unchanged()
             try:
                 self.set = engine.FileSet(rows)
@@ -71,8 +75,13 @@ class OpenFiles:
                 )
 
     def _direct(self, path: str, number: int, opened: ExitStack) -> int:
-        """A descriptor for reads past the page cache, or -1 if the file system has none, such as tmpfs."""
+        """A descriptor for reads past the page cache.
+
+        It is -1 if the file system has none, such as tmpfs, or this user may not see what the cache holds of the file.
+        """
         with suppress(OSError):
+            if os.geteuid() not in (0, os.stat(path).st_uid) and not os.access(path, os.W_OK):
+                return -1
             direct = os.open(path, _FLAGS | os.O_DIRECT)
             opened.callback(_close, direct)
             if identity_of(os.fstat(direct)) == self._files.identities[number]:

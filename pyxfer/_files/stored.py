@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
@@ -93,6 +94,12 @@ def shown_name(name: str) -> str:
     return f"{name!r:.80}"
 
 
+def without_readahead(descriptor: int) -> None:
+    """Let the page cache get nothing ahead: that would count as cached, and what is behind it too in its turn."""
+    with suppress(OSError):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+
+
 class OpenFile:
     """A regular file that is open for reading."""
 
@@ -113,6 +120,7 @@ class OpenFile:
         try:
             status = os.fstat(self.descriptor)
             self._require_file(status)
+            without_readahead(self.descriptor)
         except BaseException:
             os.close(self.descriptor)
             raise

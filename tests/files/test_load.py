@@ -24,6 +24,7 @@ from safetensors.numpy import save_file
 import pyxfer
 from pyxfer._files import load, readers
 from pyxfer._files.formats import stored_arrays
+from pyxfer._loaders import page_cache
 from pyxfer._upload import api, uploader
 from pyxfer._upload.movers import PlainMover
 from pyxfer._upload.pending import ended
@@ -375,6 +376,38 @@ def test_ctrl_c_ends_a_load_that_stalls_and_uploads_go_on(up: Uploader, tmp_path
         assert np.array_equal(sent[0], arrays["a"])
         server.release()
         assert same(loaded(up, stalled / "x.safetensors"), arrays)
+
+
+def test_a_cold_file_is_not_in_the_cache_afterwards(up: Uploader, tmp_path: Path) -> None:
+    path = tmp_path / "cold.safetensors"
+    arrays: Arrays = {"a": np.arange(1 << 21, dtype=np.uint32)}
+    save_file(arrays, path)
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
+    except OSError:
+        pytest.skip("this file system reads nothing past the page cache")
+    if why := page_cache.why_not_evicted([str(path)]):
+        pytest.skip(why)
+    assert same(loaded(up, path), arrays)
+    assert page_cache.cached_share([str(path)]) < 0.05
+
+
+def test_a_file_whose_cache_is_not_shown_is_read_through_it(
+    up: Uploader, file: Path, arrays: Arrays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    monkeypatch.setattr(os, "geteuid", lambda: os.stat(file).st_uid + 1)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    open_file = os.open
+
+    def noted(path: str, flags: int) -> int:
+        opened.append(flags)
+        return open_file(path, flags)
+
+    monkeypatch.setattr(os, "open", noted)
+    assert same(loaded(up, file), arrays)
+    assert opened
+    assert not any(flags & os.O_DIRECT for flags in opened)
 
 
 def test_two_loads_at_once(up: Uploader, file: Path, arrays: Arrays) -> None:
