@@ -43,8 +43,8 @@ class slot_order {
 
   explicit slot_order(ring_settings const& made);
 
-  /// Number of slots that a transfer cycles through, at most `most`. Before it changes, the copies of the previous
-  /// transfer must have ended.
+  /// Number of slots that a transfer cycles through, at most `most`. Before it changes, the copies
+  /// of the previous transfer must have ended.
   [[nodiscard]] std::size_t round_for(std::size_t chunks, part of_threads,
                                       std::size_t most = every_slot) const noexcept;
   [[nodiscard]] std::size_t round() const noexcept { return round_; }
