@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from samples import known
 
 from pyxfer._document.intervals import interval_rank
+from pyxfer._document.machines import Fact, unknown
 from pyxfer._measure import stats
 from pyxfer._measure.stats import Fit
 from pyxfer.errors import MeasurementError
@@ -202,6 +203,13 @@ def test_the_high_time_gives_the_low_rate() -> None:
     seconds = [0.5, 1.0, 1.0, 1.0, 1.0, 2.0]
     (low, high), rate = interval(seconds), stats.rate(10**9, stats.summarise(seconds))
     assert (rate.gbps, rate.low_gbps, rate.high_gbps) == (1.0, 1 / high, 1 / low)
+
+
+def test_a_share_of_the_peak_needs_a_rate_and_a_peak() -> None:
+    rate = Fact(stats.rate(10**9, stats.summarise([1.0] * 6)))
+    assert stats.share_of_peak(rate, Fact(4.0)) == Fact(0.25)
+    assert stats.share_of_peak(unknown("no rate"), Fact(4.0)) == unknown("no rate")
+    assert stats.share_of_peak(rate, unknown("no link")) == unknown("no link")
 
 
 def test_a_rate_whose_interval_reaches_no_time_has_no_upper_end() -> None:

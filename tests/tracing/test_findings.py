@@ -106,7 +106,12 @@ AHEAD = copy(-200, -100)
 
 @pytest.mark.parametrize(
     ("sent", "codes"),
-    [([copy(-98, 2)], ["outside"]), ([copy(-97, 3)], []), ([AHEAD, AHEAD, copy(0, 900)], ["outside"])],
+    [
+        ([copy(-98, 2)], ["outside"]),
+        ([copy(-97, 3)], []),
+        ([AHEAD, AHEAD, copy(0, 900)], ["outside"]),
+        ([AHEAD, AHEAD, *[copy(0, 900)] * 3], []),
+    ],
 )
 def test_copies_that_are_98_percent_outside_of_most_trials_are_a_remark(sent: list[Any], codes: list[str]) -> None:
     assert [each.code for each in findings(*sent).remarks] == codes
