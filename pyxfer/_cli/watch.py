@@ -209,7 +209,9 @@ def watch(
     with tempfile.TemporaryDirectory(prefix="pyxfer-watch-") as folder:
         driver = target.choice.engine.driver_version() if target.choice.runtime == "cuda" else 0
         launch = Launch(options, folder, is_module, skip_s, step or "", by_signal, driver)
-        reporter = _Reporter(Path(folder), target, compared, exports, by_signal, details, quiet)
+        reporter = _Reporter(
+            Path(folder), target, compared, exports, several=by_signal, details=details, is_quiet=quiet
+        )
         code = _run(launch, [script, *(arguments or ())], reporter)
     raise SystemExit(code)
 

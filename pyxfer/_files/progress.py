@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 from pyxfer._machine.engine import is_host
-from pyxfer._machine.pci import hop_gbps
 from pyxfer._upload.settings import link_state_of
 from pyxfer.units import format_gbps, format_percent, format_seconds
 
@@ -22,17 +21,17 @@ _START_OF_LINE = "\r\x1b[K"  # and clear it
 
 
 def progress_of(total_bytes: int, uploader: Uploader | None) -> LoadProgress | None:
-    """None if stderr is no terminal: a log has no use for it."""
+    """None if stderr is not a terminal: a log has no use for it."""
     try:
         is_terminal = sys.stderr.isatty()
     except (AttributeError, ValueError):  # of a service without one, or closed
         is_terminal = False
     if not is_terminal:
         return None
-    link = None
-    if uploader is not None and not is_host(uploader.engine):
-        link = link_state_of(uploader.engine.device_properties(uploader.device).pci)
-    return LoadProgress(total_bytes, hop_gbps(link) if link is not None else None, sys.stderr)
+    if uploader is None or is_host(uploader.engine):
+        return LoadProgress(total_bytes, None, sys.stderr)
+    link = link_state_of(uploader.engine.device_properties(uploader.device).pci)
+    return LoadProgress(total_bytes, link.then(lambda state: state.gbps).value, sys.stderr)
 
 
 class LoadProgress:

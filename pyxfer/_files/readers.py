@@ -54,10 +54,11 @@ class OpenFiles:
                     raise ArrayFileError(f"{shown(path)} cannot be opened again: {error.strerror}.") from error
                 opened.callback(_close, buffered)
                 self._descriptors.append(buffered)
-                direct = self._direct(path, number, opened)
+                status = os.fstat(buffered)
+                direct = self._direct(path, number, status, opened)
                 if direct != -1:
                     without_readahead(buffered)
-                rows.append((buffered, direct, os.fstat(buffered).st_size, shown(path)))
+                rows.append((buffered, direct, status.st_size, shown(path)))
             self.check_unchanged()
             try:
                 self.set = engine.FileSet(rows)
@@ -74,14 +75,14 @@ class OpenFiles:
                     f"{shown(self._files.paths[number])} was changed or replaced while it was read: load it again."
                 )
 
-    def _direct(self, path: str, number: int, opened: ExitStack) -> int:
+    def _direct(self, path: str, number: int, status: os.stat_result, opened: ExitStack) -> int:
         """A descriptor for reads past the page cache.
 
         It is -1 if the file system has none, such as tmpfs, or this user may not see what the cache holds of the file.
         """
+        if os.geteuid() not in (0, status.st_uid) and not os.access(path, os.W_OK):
+            return -1
         with suppress(OSError):
-            if os.geteuid() not in (0, os.stat(path).st_uid) and not os.access(path, os.W_OK):
-                return -1
             direct = os.open(path, _FLAGS | os.O_DIRECT)
             opened.callback(_close, direct)
             if identity_of(os.fstat(direct)) == self._files.identities[number]:

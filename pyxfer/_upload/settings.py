@@ -285,24 +285,24 @@ def tuning_key(engine: Engine, device: int, root: Path = Path("/")) -> TuningKey
     """All that a tuning of this device depends on, read without NVML, which takes long to start."""
     properties = engine.device_properties(device)
     found = _DRIVER_VERSION.search(read_text(root / "proc/driver/nvidia/version").value or "")
-    link = None if is_host(engine) else link_state_of(properties.pci, root)
+    link = link_state_of(None if is_host(engine) else properties.pci, root).value
     return TuningKey(
         host=platform.node().encode(errors="backslashreplace").decode(),  # JSON refuses half surrogates
         device=properties.uuid or properties.name,
         driver=f"{found[1] if found else 'unknown'}, CUDA {engine.driver_version()}",
         cpus_usable=usable_cpus(),
         numa_node=node_of(engine, device).value,
-        link=None if link is None or link.value is None else describe(link.value),
+        link=None if link is None else describe(link),
         pyxfer=version_of("pyxfer"),
     )
 
 
-def link_state_of(pci: str | None, root: Path = Path("/")) -> Fact[LinkState] | None:
+def link_state_of(pci: str | None, root: Path = Path("/")) -> Fact[LinkState]:
     """The highest rate that the device's link can train to: the current one depends on the load."""
     address = canonical_address(pci or "")
     hops = read_hops(address, root) if address else ()
     most = [hop.most for hop in hops if hop.most.value is not None]
-    return min(most, key=hop_gbps) if most else None
+    return min(most, key=hop_gbps) if most else Fact(reason="the kernel shows no rate of this device's link")
 
 
 # --- the file of tunings ---------------------------------------------------------------------------------------------
