@@ -58,8 +58,8 @@ def load_tensors(
 ) -> dict[str, Any]:
     """Read arrays from files to a GPU. Returns a framework's arrays by their names, in the order of the files.
 
-    Each array owns its memory, except that small neighbours share a block of at most 8 MiB. What the page cache does
-    not hold is read past it. Without a GPU the arrays stay in host memory, with a `FallbackWarning`.
+    Each array owns its memory, except that small neighbours share a block of at most 8 MiB; for JAX and TensorFlow all
+    neighbours share blocks of at most 64 MiB. What the page cache does not hold is read past it. Without a GPU the arrays stay in host memory, with a `FallbackWarning`.
 
     Args:
         paths: One file or several: safetensors, an index of its shards or the folder with them, `.npy`, `.npz`, `.pt`.
@@ -182,8 +182,9 @@ def _arrays(
         results, reader = Results(target, dtype), DeviceReader(uploader, target.stream)
     for stored in files.arrays:
         results.check(stored)
-    blocks = blocks_of(files.arrays)
-    if window_bytes == _WINDOW_BYTES:  # else the loop may drop the first arrays before the last ones are read
+    is_whole = window_bytes == _WINDOW_BYTES  # else the loop may drop the first arrays before the last ones are read
+    blocks = blocks_of(files.arrays, large=is_whole and results.driver_allocates)
+    if is_whole:
         results.reserve(blocks)
     load = _Load(files, blocks, reader, results.allocate)
     if progress:

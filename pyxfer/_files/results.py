@@ -31,7 +31,7 @@ _TWO_IN_A_BYTE = "float4_e2m1fn"
 class HostArrays:
     """NumPy's arrays in ordinary memory, in place of a framework's on a device."""
 
-    title, module = "NumPy", "numpy"
+    title, module, allocates = "NumPy", "numpy", True
 
     def require_dtype(self, dtype: Dtype) -> None:
         try:
@@ -62,6 +62,11 @@ class Results:
         kind = _LIBRARIES[target.module]
         self._library = kind(import_module(target.module))
         self._wanted = None if dtype is None else self._kind(_dtype_name(dtype), "give a dtype such as 'bfloat16'")
+
+    @property
+    def driver_allocates(self) -> bool:
+        """Whether each block is allocated by the driver, which is slow."""
+        return not self._target.allocates
 
     def check(self, stored: StoredArray) -> None:
         """Refuse an array of a type that the framework does not have."""

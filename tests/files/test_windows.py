@@ -57,6 +57,11 @@ def test_a_large_array_is_alone_and_a_block_has_a_largest_size() -> None:
     assert [len(block.placed) for block in blocks_of(in_a_row([5]) + in_a_row([5], file=1))] == [1, 1]
 
 
+def test_large_blocks_hold_large_neighbours():
+    blocks = blocks_of(in_a_row([24 * MIB] * 5 + [65 * MIB, 5]), large=True)
+    assert [len(block.placed) for block in blocks] == [2, 2, 1, 1, 1]
+
+
 def test_arrays_of_the_same_bytes_are_read_twice() -> None:
     (block,) = blocks_of([stored(100, 400, name="a"), stored(100, 400, name="b")])
     (window,) = windows_of([block], MIB)
