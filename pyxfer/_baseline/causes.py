@@ -15,7 +15,7 @@ from pyxfer._document.links import Links
 from pyxfer._document.machines import Fact, LinkState, Placement, describe
 from pyxfer._document.runs import Run
 from pyxfer._machine.environment import is_untranslated
-from pyxfer._machine.link import RESEAT
+from pyxfer._machine.link_remarks import RESEAT
 from pyxfer._machine.nvml import IDLE
 from pyxfer._measure.link_runs import runs_of_all
 from pyxfer.units import format_percent, format_size, yes_no

@@ -17,7 +17,8 @@ from pyxfer._document.machines import (
     LinkState,
     protocol_gbps,
 )
-from pyxfer._machine.link import RESEAT, narrowest_hop
+from pyxfer._machine.link import narrowest_hop
+from pyxfer._machine.link_remarks import RESEAT
 from pyxfer.units import format_gbps, format_percent, format_size
 
 BIT_ERRORS = 1e-12
