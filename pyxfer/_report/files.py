@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,7 +10,7 @@ from pyxfer import units
 from pyxfer._document import runs
 from pyxfer._document.runs import Measurement, Run, Variant, limit_of, limits_beside
 from pyxfer._report import plots
-from pyxfer._report.layout import Column, Page, fitting_table, percent_cells, rate_cells
+from pyxfer._report.layout import Column, Page, fitting_table, percent_cells, precision_cells, rate_cells
 from pyxfer._report.overview import certain_digits, doubts, footer
 from pyxfer._report.rates import ending_text, half_width
 from pyxfer._report.report import Advice, Charts
@@ -152,7 +152,7 @@ def _print_limits(run: Run, page: Page) -> None:
     columns = [
         Column(("What a load needs",), tuple(names), left=True),
         Column(("GB/s",), rate_cells([row.gbps for row in rows])),
-        Column(("+-",), percent_cells([half_width(row) for row in rows], "-")),
+        Column(("+-",), precision_cells([half_width(row) for row in rows], "-")),
     ]
     page.line()
     page.show(fitting_table(columns, page.columns))
@@ -174,10 +174,16 @@ def _print_loaders(run: Run, page: Page) -> None:
     workers = {worker.name: worker for worker in run.workers}
     columns = [Column(("", "Loader"), tuple(clean(name, _LONGEST) for name in names), left=True)]
 
+    cells_of: dict[str, Callable[..., tuple[str, ...]]] = {
+        "GB/s": rate_cells,
+        "+-": precision_cells,
+        "limit": percent_cells,
+        "GB": partial(rate_cells, most=2),
+    }
+
     def add(first: str, second: str, values: list[float | None]) -> None:
         if any(value is not None for value in values):
-            cells = percent_cells if second in ("+-", "limit") else partial(rate_cells, most=2)
-            columns.append(Column((first, second), cells(values, "-")))
+            columns.append(Column((first, second), cells_of[second](values, "-")))
 
     for state in STATES:
         rows = [at.get((name, state)) for name in names]

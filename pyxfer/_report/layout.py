@@ -240,6 +240,12 @@ def percent_cells(values: Sequence[float | None], missing: str = "") -> tuple[st
     return tuple(missing if value is None else f"{value * 100:.1f} %" for value in values)
 
 
+def precision_cells(values: Sequence[float | None], missing: str = "") -> tuple[str, ...]:
+    """Half widths of intervals. One above 100 % says no more than that."""
+    cells = zip(values, percent_cells(values, missing), strict=True)
+    return tuple("> 100 %" if (value or 0.0) > 1 else cell for value, cell in cells)
+
+
 BAR = "#"
 
 

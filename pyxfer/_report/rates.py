@@ -15,7 +15,7 @@ from pyxfer._document.machines import describe
 from pyxfer._document.sessions import TestMachine
 from pyxfer._report.grid import Cell, Column, Grid, fields, number
 from pyxfer._report.layout import Column as PageColumn
-from pyxfer._report.layout import fitting_table, percent_cells, rate_cells
+from pyxfer._report.layout import fitting_table, percent_cells, precision_cells, rate_cells
 from pyxfer._report.notes import gather
 from pyxfer._report.text import (
     Lines,
@@ -185,8 +185,6 @@ def clock_line(run: runs.Run) -> str:
 
 def rate_table(run: runs.Run, marks: Sequence[str], width: int) -> Table:
     rows = run.measurements
-    halves = [half_width(m) for m in rows]
-    cells = zip(halves, percent_cells(halves), strict=True)
     both = [m if m.has_both_clocks else None for m in rows]
     values = {
         "caller": [None if m is None or is_by_caller(m) else m.caller_gbps for m in both],
@@ -198,7 +196,7 @@ def rate_table(run: runs.Run, marks: Sequence[str], width: int) -> Table:
         PageColumn(("size",), tuple(units.format_size(m.nbytes) for m in rows)),
         PageColumn(("GB/s",), rate_cells([shown_gbps(m) for m in rows], "-"), tuple(marks)),
         *[PageColumn((clock,), rate_cells(rates)) for clock, rates in values.items()],
-        PageColumn(("+-",), tuple("> 100 %" if (half or 0.0) > 1 else cell for half, cell in cells)),
+        PageColumn(("+-",), precision_cells([half_width(m) for m in rows])),
         PageColumn(("of peak",), percent_cells([m.of_peak for m in rows])),
         PageColumn(("of ceiling",), percent_cells([m.of_ceiling for m in rows])),
     ]
@@ -212,7 +210,7 @@ def worker_number(run: runs.Run, name: str | None) -> str:
 
 def route_text(row: runs.Measurement | runs.Curve, longest: int) -> str:
     name = clean(row.route, longest)
-    return f"{name} (fresh)" if row.variant == "fresh" else name
+    return name if row.variant == "warm" else f"{name} ({row.variant})"
 
 
 # --- the table -------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from pyxfer._report.layout import (
     bars,
     grid_width,
     percent_cells,
+    precision_cells,
     rate_cells,
     spread,
     time_cells,
@@ -249,3 +250,7 @@ def test_columns_are_spread_evenly_over_as_few_tables_as_fit(
 def test_times_share_the_unit_of_the_longest_and_long_ones_have_fewer_decimals() -> None:
     assert time_cells([8e-6, None, 73.84e-3]) == ("ms", ("0.008", "", "73.840"))
     assert time_cells([8e-6, 126.588e-3]) == ("ms", ("0.01", "126.59"))
+
+
+def test_a_half_width_above_the_figure_itself_is_no_number():
+    assert precision_cells([0.02, 1.0, 4.5e12, None], "-") == ("2.0 %", "100.0 %", "> 100 %", "-")
