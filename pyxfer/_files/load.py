@@ -59,7 +59,7 @@ def load_tensors(
     """Read arrays from files to a GPU. Returns a framework's arrays by their names, in the order of the files.
 
     Each array owns its memory, except that small neighbours share a block of at most 8 MiB; for JAX and TensorFlow all
-    neighbours share blocks of at most 64 MiB. What the page cache does not hold is read past it. Without a GPU the
+    neighbours share blocks of at most 128 MiB. What the page cache does not hold is read past it. Without a GPU the
     arrays stay in host memory, with a `FallbackWarning`.
 
     Args:

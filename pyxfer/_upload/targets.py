@@ -199,6 +199,11 @@ class Target:
         """
         return None
 
+    def fetched(self, y: Any, max_bytes: int) -> NDArray[Any] | None:
+        """A copy of a small array that the framework makes faster than it exports the array; None if it does not."""
+        del y, max_bytes
+        return None
+
     def export(self, y: Any) -> Any:
         """A DLPack capsule of the array, or of a copy in C order. Readers wait for the earlier work of `stream`."""
         return y.__dlpack__()
@@ -468,6 +473,15 @@ class Tensorflow(Target):
     def taken(self, array: DeviceArray) -> Any:
         # TensorFlow takes only capsules of version 0.
         return self._tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+    def fetched(self, y: Any, max_bytes: int) -> NDArray[Any] | None:
+        try:  # a symbolic tensor or a variable has no count of elements
+            if y._num_elements() * y.dtype.size > max_bytes or ":GPU:" not in y.device:
+                return None
+        except (AttributeError, TypeError):
+            return None
+        # TensorFlow keeps this memory for the next call.
+        return np.array(y.numpy()) if np.dtype(y.dtype.as_numpy_dtype) in DLPACK_TYPES else None
 
     def export(self, y: Any) -> Any:
         """A capsule of the tensor, or of a variable's current value. Waits for the device: the streams are hidden."""

@@ -394,7 +394,9 @@ class Uploader(ShortRepr):
         target = None if name is None else self._targets.get(name)
         if target is None or not isinstance(mover, RingMover) or os.getpid() != self._pid:
             return None
-        if (plain := target.plain(y)) is None or y.nbytes > MAX_FETCHED_BYTES:
+        if (plain := target.plain(y)) is None:
+            return target.fetched(y, MAX_FETCHED_BYTES)
+        if y.nbytes > MAX_FETCHED_BYTES:
             return None
         address, shape, dtype = plain
         if isinstance(dtype, str) or (stream := target.stream()) is None:

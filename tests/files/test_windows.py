@@ -58,7 +58,7 @@ def test_a_large_array_is_alone_and_a_block_has_a_largest_size() -> None:
 
 
 def test_large_blocks_hold_large_neighbours():
-    blocks = blocks_of(in_a_row([24 * MIB] * 5 + [65 * MIB, 5]), large=True)
+    blocks = blocks_of(in_a_row([50 * MIB] * 5 + [129 * MIB, 5]), large=True)
     assert [len(block.placed) for block in blocks] == [2, 2, 1, 1, 1]
 
 

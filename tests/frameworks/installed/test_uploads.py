@@ -227,6 +227,33 @@ def test_an_unsupported_dtype_is_not_downloaded(up: Uploader, torch: Any) -> Non
         up.download(torch.zeros(3, dtype=torch.float8_e4m3fn))
 
 
+class OnGpu:
+    """A tensor that says that it is on a GPU."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def __getattr__(self, name: str) -> Any:
+        return "/job:localhost/device:GPU:0" if name == "device" else getattr(self.tensor, name)
+
+
+def test_tensorflow_fetches_small_tensors_itself(up: Uploader, tensorflow: Any) -> None:
+    up.upload(VALUES, "tensorflow")
+    fetched = up._targets["tensorflow"].fetched
+    tensor = tensorflow.constant([1.0, 2.0])
+    made = fetched(OnGpu(tensor), 8)
+    made[:] = 5  # a copy
+    assert tensor.numpy().tolist() == [1.0, 2.0]
+    assert fetched(OnGpu(tensor), 7) is None
+    assert fetched(tensor, 8) is None
+    for other in (
+        tensorflow.constant(["text"]),
+        tensorflow.constant([1.0], tensorflow.bfloat16),
+        tensorflow.Variable([1.0]),
+    ):
+        assert fetched(OnGpu(other), 1 << 20) is None
+
+
 def test_a_tensor_of_text_is_not_downloaded(up: Uploader, tensorflow: Any) -> None:
     with pytest.raises(UsageError, match=r"^a tensor of string does not hold numbers: use it as it is$"):
         up.download(tensorflow.constant(["text"]))
