@@ -24,6 +24,7 @@ void bind_ring(pybind11::module_& module);
 void bind_dlpack(pybind11::module_& module);
 void bind_trace(pybind11::module_& module);
 void bind_links(pybind11::module_& module);
+void bind_blocks(pybind11::module_& module);
 
 /// The module's name for its runtime, and the bindings that only one of the two modules has. Each
 /// module defines both.

@@ -18,6 +18,7 @@ inline void bind_everything(pybind11::module_& module) {
   bind_dlpack(module);
   bind_trace(module);
   bind_links(module);
+  bind_blocks(module);
   bind_runtime_own(module);
 }
 

@@ -40,6 +40,8 @@ driver_table load() {
   find("cuEventQuery", table.cuEventQuery);
   find("cuEventRecord", table.cuEventRecord);
   find("cuLaunchKernel", table.cuLaunchKernel);
+  find("cuMemcpy2DAsync", table.cuMemcpy2DAsync);
+  find("cuMemcpyAsync", table.cuMemcpyAsync);
   find("cuMemcpyDtoHAsync", table.cuMemcpyDtoHAsync);
   find("cuMemcpyHtoDAsync", table.cuMemcpyHtoDAsync);
   find("cuModuleGetFunction", table.cuModuleGetFunction);
@@ -62,13 +64,17 @@ driver_table const& driver() {
   return table;
 }
 
-bool driver_has(std::string const& symbol, unsigned int api_version) {
+void* driver_function(std::string const& symbol, unsigned int api_version) {
   void* address = nullptr;
   cudaDriverEntryPointQueryResult found{};
   auto const status = cudaGetDriverEntryPointByVersion(symbol.c_str(), &address, api_version,
                                                        cudaEnableDefault, &found);
   if (status != cudaSuccess) { static_cast<void>(cudaGetLastError()); }
-  return status == cudaSuccess && found == cudaDriverEntryPointSuccess && address != nullptr;
+  return status == cudaSuccess && found == cudaDriverEntryPointSuccess ? address : nullptr;
+}
+
+bool driver_has(std::string const& symbol, unsigned int api_version) {
+  return driver_function(symbol, api_version) != nullptr;
 }
 
 void driver_error_text(CUresult status, char const** name, char const** text) noexcept {

@@ -25,6 +25,8 @@ struct driver_table {
   CUresult (*cuEventRecord)(CUevent, CUstream);
   CUresult (*cuLaunchKernel)(CUfunction, unsigned int, unsigned int, unsigned int, unsigned int,
                              unsigned int, unsigned int, unsigned int, CUstream, void**, void**);
+  CUresult (*cuMemcpy2DAsync)(CUDA_MEMCPY2D const*, CUstream);
+  CUresult (*cuMemcpyAsync)(CUdeviceptr, CUdeviceptr, size_t, CUstream);
   CUresult (*cuMemcpyDtoHAsync)(void*, CUdeviceptr, size_t, CUstream);
   CUresult (*cuMemcpyHtoDAsync)(CUdeviceptr, void const*, size_t, CUstream);
   CUresult (*cuModuleGetFunction)(CUfunction*, CUmodule, char const*);
@@ -42,6 +44,9 @@ struct driver_table {
 /// The table, which is filled through the runtime on first use, so that nothing links against
 /// libcuda. Throws if there is no driver; the next call tries again.
 [[nodiscard]] driver_table const& driver();
+
+/// The driver's function of that API version; null if it has none, or if there is no driver.
+[[nodiscard]] void* driver_function(std::string const& symbol, unsigned int api_version);
 
 /// Whether the driver has a function of that API version; false if there is no driver.
 [[nodiscard]] bool driver_has(std::string const& symbol, unsigned int api_version);

@@ -161,6 +161,29 @@ CUresult download_async(void* to, CUdeviceptr from, std::size_t bytes, CUstream 
   });
 }
 
+CUresult copy_async(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  return driver_call<index_of("cuMemcpyAsync")>([&](ordered_delay const& delay) {
+    return queue_copy(reinterpret_cast<void*>(to), reinterpret_cast<void const*>(from), bytes,
+                      cudaMemcpyDefault, stream, delay);
+  });
+}
+
+/// Only for addresses that the driver finds itself (CU_MEMORYTYPE_UNIFIED), from the first row on.
+CUresult copy_2d_async(CUDA_MEMCPY2D const* order, CUstream stream) {
+  return driver_call<index_of("cuMemcpy2DAsync")>([&](ordered_delay const& delay) {
+    if (order == nullptr) return cudaErrorInvalidValue;
+    if (order->srcMemoryType != CU_MEMORYTYPE_UNIFIED ||
+        order->dstMemoryType != CU_MEMORYTYPE_UNIFIED || order->srcXInBytes != 0 ||
+        order->srcY != 0 || order->dstXInBytes != 0 || order->dstY != 0) {
+      return cudaErrorNotSupported;
+    }
+    return queue_rows(
+        {reinterpret_cast<void*>(order->dstDevice), reinterpret_cast<void const*>(order->srcDevice),
+         order->dstPitch, order->srcPitch, order->WidthInBytes, order->Height},
+        stream, delay);
+  });
+}
+
 /// Writes an attribute of a region; zero if the memory was neither allocated nor registered here.
 cudaError_t write_attribute(void* value, CUpointer_attribute attribute,
                             std::optional<region> const& known) {
@@ -245,7 +268,9 @@ auto const& symbols() {
       exported{"cuPointerGetAttributes", pointer_attributes},
       exported{"cuMemcpyDtoHAsync", download_async},
       exported{"cuMemcpyHtoDAsync", upload_async},
-      exported{"cuMemcpyBatchAsync", cudaMemcpyBatchAsync},
+      exported{"cuMemcpyAsync", copy_async},
+      exported{"cuMemcpy2DAsync", copy_2d_async},
+      exported{"cuMemcpyBatchAsync", memcpy_batch_async},
       exported{"cuModuleLoadData", module_load_data},
       exported{"cuModuleUnload", module_unload},
       exported{"cuModuleGetFunction", module_get_function},

@@ -21,7 +21,16 @@
 
 namespace pyxfer::hostrt {
 
-enum class action : std::uint8_t { compute, read_clock, load, store, branch, fence, leave };
+enum class action : std::uint8_t {
+  compute,
+  read_clock,
+  load,
+  load_parameter,
+  store,
+  branch,
+  fence,
+  leave
+};
 
 /// Operands are numbers of a thread's slots, which have its special registers, its parameters, and
 /// then its registers and constants.
@@ -62,19 +71,29 @@ std::map<std::string, instruction> const& known_instructions() {
       {"cvta.to.global.u64", move},
       {"ld.param.u32", move},
       {"ld.param.u64", move},
+      {"mov.pred", move},
+      {"add.u32", computing(3, [](word a, word b) { return (a + b) & 0xffffffff; })},
       {"add.u64", computing(3, [](word a, word b) { return a + b; })},
       {"sub.u32", computing(3, [](word a, word b) { return (a - b) & 0xffffffff; })},
       {"sub.u64", computing(3, [](word a, word b) { return a - b; })},
+      {"mul.lo.u32", computing(3, [](word a, word b) { return (a * b) & 0xffffffff; })},
       {"mul.lo.u64", computing(3, [](word a, word b) { return a * b; })},
       {"mul.wide.u32", computing(3, [](word a, word b) { return a * b; })},
+      {"div.u32", computing(3, [](word a, word b) { return b == 0 ? 0xffffffff : a / b; })},
+      {"rem.u32", computing(3, [](word a, word b) { return b == 0 ? a : a % b; })},
+      {"and.pred", computing(3, [](word a, word b) { return a & b; })},
+      {"xor.pred", computing(3, [](word a, word b) { return a ^ b; })},
       {"shl.b64", computing(3, [](word a, word b) { return b < 64 ? a << b : 0; })},
       {"setp.eq.u32", equal},
       {"setp.eq.u64", equal},
       {"setp.ne.u32", computing(3, [](word a, word b) { return word{a != b}; })},
+      {"setp.lt.u32", computing(3, [](word a, word b) { return word{a < b}; })},
+      {"setp.ge.u32", computing(3, [](word a, word b) { return word{a >= b}; })},
       {"setp.lt.u64", computing(3, [](word a, word b) { return word{a < b}; })},
       {"setp.ge.u64", computing(3, [](word a, word b) { return word{a >= b}; })},
       {"ld.global.u32", {action::load, 1, 4, true}},
       {"ld.global.u64", {action::load, 1, 8, true}},
+      {"ld.global.v2.u32", {action::load, 2, 4, true}},
       {"ld.volatile.global.u32", {action::load, 1, 4}},
       {"ld.volatile.global.u64", {action::load, 1, 8}},
       {"ld.global.cg.v4.b32", {action::load, 4, 4}},
@@ -149,11 +168,15 @@ class reader {
     made_.emplace_back();
     names_.clear();
     for (auto const* const name : special_registers) declare(name);
-    auto& [name, parameter_bytes, slots, code] = made_.back();
+    auto& [name, parameter_bytes, arrays, slots, code] = made_.back();
     name = take();
     while (took(".param")) {
-      parameter_bytes.push_back(take() == ".u64" ? 8 : 4);
+      auto const kind = take();
       declare(take());
+      auto const is_array = kind == ".b64";
+      auto const items = is_array ? number_in(take()) : 1;
+      parameter_bytes.push_back(items * (kind == ".u32" ? 4 : 8));
+      arrays.push_back(is_array);
     }
     // A label is a constant, which is known before its place.
     for (auto at = next_ + 1; at < words_.size() && words_[at] != ".entry"; ++at) {
@@ -189,8 +212,19 @@ class reader {
     if (known == known_instructions().end()) throw std::invalid_argument{name};
     auto made = known->second;
     made.guard = guard;
+    // A parameter's name is its value, and a register holds the address of a part of an array.
+    auto const is_indirect = name.rfind("ld.param.", 0) == 0 && next_ + 1 < words_.size() &&
+                             words_[next_ + 1].front() == '%';
+    if (is_indirect) {
+      made = {action::load_parameter, 1, static_cast<std::uint8_t>(name.back() == '2' ? 4 : 8)};
+      made.guard = guard;
+      made.slots[0] = take_operand();
+      read_address(made);
+    }
     if (made.does == action::store) read_address(made);
-    for (std::size_t i = 0; i < made.operands; ++i) made.slots.at(i) = take_operand();
+    for (std::size_t i = 0; i < made.operands && !is_indirect; ++i) {
+      made.slots.at(i) = take_operand();
+    }
     if (made.does == action::load) read_address(made);
     auto const source = made.does == action::compute ? made.slots[1] : 0;
     if (source == globaltimer || source == clock64) made.does = action::read_clock;
@@ -260,6 +294,11 @@ class running {
         case action::branch: next_ = code_.instructions.data() + slots[at.slots[0]]; break;
         case action::leave: next_ = nullptr; break;
         case action::fence: break;
+        case action::load_parameter:
+          slots[at.slots[0]] = 0;
+          std::memcpy(&slots[at.slots[0]],
+                      reinterpret_cast<void const*>(slots[at.address] + at.offset), at.bytes);
+          break;
         case action::load:
         case action::store:
           if (!access(at, slots[at.address] + at.offset)) return false;
@@ -383,12 +422,22 @@ void queue_kernel(kernel_code const& code, unsigned int blocks, unsigned int thr
                   std::shared_ptr<stream> const& on, void** parameters,
                   ordered_delay const& delay) {
   std::vector<word> values;
-  for (auto const bytes : code.parameter_bytes) {
-    std::memcpy(&values.emplace_back(), *parameters++, bytes);
+  std::vector<std::shared_ptr<std::vector<std::byte>>> arrays;  // the kernel has their addresses
+  for (std::size_t i = 0; i < code.parameter_bytes.size(); ++i) {
+    auto const* const given = static_cast<std::byte const*>(parameters[i]);
+    auto const bytes = code.parameter_bytes[i];
+    values.push_back(0);
+    if (code.is_array[i]) {
+      arrays.push_back(std::make_shared<std::vector<std::byte>>(given, given + bytes));
+      values.back() = reinterpret_cast<word>(arrays.back()->data());
+    } else {
+      std::memcpy(&values.back(), given, bytes);
+    }
   }
   auto const gate = code.name == "gate" ? opening_of(values.at(0)) : nullptr;
   activity_place const where{on->device(), on->id(), this_thread().correlation};
   auto work = [=, &code](work_start const& queued) {
+    static_cast<void>(arrays);  // they live as long as the work
     work_start const start{queued.epoch, delay.serve(queued.ready)};
     running run{code, values, blocks, threads, start.epoch};
     activity_span span{start.ready, start.ready};

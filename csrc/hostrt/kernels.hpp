@@ -14,7 +14,8 @@ struct instruction;
 /// An entry of a text of PTX.
 struct kernel_code {
   std::string name;
-  std::vector<std::uint8_t> parameter_bytes;
+  std::vector<std::size_t> parameter_bytes;
+  std::vector<bool> is_array;        ///< of each parameter: a kernel has its address
   std::vector<std::uint64_t> slots;  ///< of a thread when it begins
   std::vector<instruction> instructions;
 };

@@ -222,6 +222,9 @@ cudaError_t queue_batch(batch const& wanted, cudaStream_t stream, ordered_delay 
   return waits ? synchronize({arrival}) : cudaSuccess;
 }
 
+/// What the attributes of a batch are in the driver's call.
+static_assert(sizeof(CUmemcpyAttributes) == sizeof(cudaMemcpyAttributes));
+
 cudaError_t run_batch(batch const& wanted, std::size_t* failIdx, cudaStream_t stream) {
   auto failed = SIZE_MAX;
   auto const result = runtime_call<index_of("cudaMemcpyBatchAsync")>(
@@ -231,6 +234,51 @@ cudaError_t run_batch(batch const& wanted, std::size_t* failIdx, cudaStream_t st
 }
 
 }  // namespace
+
+namespace pyxfer::hostrt {
+
+// NOLINTBEGIN(readability-non-const-parameter): the signature is CUDA's
+CUresult memcpy_batch_async(CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes,
+                            std::size_t count, CUmemcpyAttributes* attributes,
+                            std::size_t* first_of, std::size_t attribute_count, std::size_t* failed,
+                            CUstream stream) {
+  auto failed_at = SIZE_MAX;
+  batch const wanted{reinterpret_cast<void**>(to),
+                     reinterpret_cast<void const**>(from),
+                     bytes,
+                     count,
+                     reinterpret_cast<cudaMemcpyAttributes*>(attributes),
+                     first_of,
+                     attribute_count};
+  auto const result = driver_call<index_of("cuMemcpyBatchAsync")>(
+      [&](ordered_delay const& delay) { return queue_batch(wanted, stream, delay, failed_at); });
+  if (result != CUDA_SUCCESS && failed != nullptr) { *failed = failed_at; }
+  return result;
+}
+// NOLINTEND(readability-non-const-parameter)
+
+cudaError_t queue_rows(row_copy const& order, cudaStream_t stream, ordered_delay const& delay) {
+  if (order.rows == 0 || order.width == 0) return cudaSuccess;
+  if (order.to_pitch < order.width || order.from_pitch < order.width)
+    return cudaErrorInvalidPitchValue;
+  std::shared_ptr<pyxfer::hostrt::stream> on;
+  if (auto const code = find_for_work(stream, on); code != cudaSuccess) return code;
+  std::vector<transfer> copies;
+  for (std::size_t row = 0; row < order.rows; ++row) {
+    transfer copy;
+    auto const code = plan(static_cast<char*>(order.to) + row * order.to_pitch,
+                           static_cast<char const*>(order.from) + row * order.from_pitch,
+                           order.width, cudaMemcpyDefault, copy);
+    if (code != cudaSuccess) return code;
+    copy.asynchronous = true;
+    copies.push_back(std::move(copy));
+  }
+  auto const waits = copies.front().pageable;
+  auto const arrival = submit(on, std::move(copies), delay);
+  return waits ? synchronize({arrival}) : cudaSuccess;
+}
+
+}  // namespace pyxfer::hostrt
 
 #if CUDART_VERSION >= 13000
 cudaError_t cudaMemcpyBatchAsync(void* const* dsts, void const* const* srcs,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <array>
@@ -57,5 +58,25 @@ stream_point submit(std::shared_ptr<stream> const& on, std::vector<transfer> cop
 /// An asynchronous copy by either of the runtime's and the driver's calls.
 cudaError_t queue_copy(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind,
                        cudaStream_t stream, ordered_delay const& delay);
+
+/// Rows that are equally far apart on each side.
+struct row_copy {
+  void* to;
+  void const* from;
+  std::size_t to_pitch;
+  std::size_t from_pitch;
+  std::size_t width;
+  std::size_t rows;
+};
+
+/// Queues them as one task of the stream.
+cudaError_t queue_rows(row_copy const& order, cudaStream_t stream, ordered_delay const& delay);
+
+/// The driver's call since CUDA 12.8; CUDA 13 has another one without `failed`, under the same
+/// name.
+CUresult memcpy_batch_async(CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes,
+                            std::size_t count, CUmemcpyAttributes* attributes,
+                            std::size_t* first_of, std::size_t attribute_count, std::size_t* failed,
+                            CUstream stream);
 
 }  // namespace pyxfer::hostrt

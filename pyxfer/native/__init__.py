@@ -43,6 +43,8 @@ class Engine:
         Ring = _cuda.Ring
         Tracer = _cuda.Tracer
         Kernels = _cuda.Kernels
+        BlockMover = _cuda.BlockMover
+        BlockPair = _cuda.BlockPair
         Flow = _cuda.Flow
         device_count = staticmethod(_cuda.device_count)
         driver_version = staticmethod(_cuda.driver_version)
@@ -69,6 +71,7 @@ class Engine:
         first_wrong = staticmethod(_cuda.first_wrong)
         fill_device = staticmethod(_cuda.fill_device)
         first_wrong_at = staticmethod(_cuda.first_wrong_at)
+        memory_of = staticmethod(_cuda.memory_of)
         make_cycle = staticmethod(_cuda.make_cycle)
         run_flows = staticmethod(_cuda.run_flows)
 

@@ -21,6 +21,9 @@ def driver_version() -> int:
 def device_properties(device: int) -> DeviceProperties: ...
 def memory_info(device: int) -> tuple[int, int]: ...
 def synchronize(device: int) -> None: ...
+def memory_of(address: int, nbytes: int, device: int) -> Literal["device", "pinned", "partly", "pageable"]:
+    """What the driver knows about a range: "partly" if its beginning only is page-locked."""
+
 def relax_captures_in_this_thread() -> None: ...
 def park_threads_at_exit(seconds: float) -> None: ...
 def driver_has(symbol: str, api_version: int) -> bool: ...
@@ -451,6 +454,78 @@ class Kernels:
     def load_s(self) -> float: ...
     def close(self) -> None: ...
     def abandon(self) -> None: ...
+
+@final
+class BlockMover:
+    """Copies blocks between two pools, each given by its address, its number of blocks and its stride.
+
+    Work is queued on `stream`; None is the mover's own. Indices are arrays of int64 with one dimension. ValueError is
+    raised before anything is copied: an index or a pool is refused, or the method is not possible.
+    """
+
+    def __init__(self, device: int) -> None: ...
+    @property
+    def device(self) -> int: ...
+    @property
+    def has_batch(self) -> bool: ...
+    @property
+    def no_kernel(self) -> str: ...
+    kernel_shape: tuple[int, int]
+    def captures(self, stream: int | None) -> bool: ...
+    def move(
+        self,
+        method: str,
+        source: tuple[int, int, int],
+        destination: tuple[int, int, int],
+        source_indices: NDArray[np.int64],
+        destination_indices: NDArray[np.int64],
+        block_bytes: int,
+        stream: int | None,
+        wait: bool,
+    ) -> None: ...
+    def move_given(
+        self,
+        source: tuple[int, int, int],
+        destination: tuple[int, int, int],
+        source_indices: int,
+        destination_indices: int,
+        count: int,
+        block_bytes: int,
+        stream: int | None,
+    ) -> None:
+        """Copy by the kernel, with the addresses of int64 indices on the device."""
+    def pack(
+        self,
+        ring: Ring,
+        uploads: bool,
+        source: tuple[int, int, int],
+        destination: tuple[int, int, int],
+        source_indices: NDArray[np.int64],
+        destination_indices: NDArray[np.int64],
+        block_bytes: int,
+        stream: int | None,
+    ) -> None:
+        """Through a ring. Return when host memory has been read or written."""
+    def wait(self, stream: int | None) -> None:
+        """Raise IndexError if an index on the device was outside its pool since the last call."""
+
+    def close(self, patience_s: float = 30.0) -> None: ...
+    def abandon(self) -> None: ...
+
+@final
+class BlockPair:
+    """Two pools between which the kernel copies few blocks again and again, by calls with few arguments."""
+
+    def __init__(
+        self, mover: BlockMover, source: tuple[int, int, int], destination: tuple[int, int, int], block_bytes: int
+    ) -> None: ...
+    def move(
+        self,
+        source_indices: NDArray[np.int64],
+        destination_indices: NDArray[np.int64],
+        stream: int | None,
+        wait: bool,
+    ) -> None: ...
 
 @final
 class Flow:

@@ -1,0 +1,167 @@
+#include "blocks/kernel_text.hpp"
+
+namespace pyxfer {
+namespace {
+
+constexpr int words_in_flight = 4;
+
+constexpr char const* head = R"(.version 6.0
+.target sm_50
+.address_size 64
+)";
+
+constexpr char const* parameters =
+    R"(.param .u64 source, .param .u64 source_stride, .param .u64 source_blocks,
+  .param .u64 destination, .param .u64 destination_stride, .param .u64 destination_blocks,
+  .param .u32 count, .param .u32 words, .param .u64 wrong, )";
+
+constexpr char const* begin = R"()
+{
+  .reg .u64 %source, %source_stride, %source_blocks, %to, %to_stride, %to_blocks, %wrong;
+  .reg .u64 %list, %list_to, %at, %s, %d, %in;
+  .reg .u64 %f<8>, %t<8>;
+  .reg .u32 %block, %word, %count, %words, %more_blocks, %more_words, %s32, %d32;
+  .reg .b32 %x<32>;
+  .reg .pred %p<8>, %q, %u;
+  ld.param.u64 %source, [source];
+  ld.param.u64 %source_stride, [source_stride];
+  ld.param.u64 %source_blocks, [source_blocks];
+  ld.param.u64 %to, [destination];
+  ld.param.u64 %to_stride, [destination_stride];
+  ld.param.u64 %to_blocks, [destination_blocks];
+  ld.param.u32 %count, [count];
+  ld.param.u32 %words, [words];
+  ld.param.u64 %wrong, [wrong];
+  cvta.to.global.u64 %source, %source;
+  cvta.to.global.u64 %to, %to;
+  cvta.to.global.u64 %wrong, %wrong;
+  mov.u32 %block, %ntid.x;
+  mov.u32 %word, %ctaid.x;
+  mul.lo.u32 %word, %word, %block;
+  mov.u32 %more_words, %nctaid.x;
+  mul.lo.u32 %more_words, %more_words, %block;
+  mov.u32 %block, %tid.x;
+  add.u32 %word, %word, %block;
+  div.u32 %block, %word, %words;
+  rem.u32 %word, %word, %words;
+  div.u32 %more_blocks, %more_words, %words;
+  rem.u32 %more_words, %more_words, %words;
+)";
+
+/// Where the indices are, and how those of `%block` get into `%s` and `%d` under the predicate `@`.
+struct index_source {
+  char const* name;
+  char const* parameter;
+  char const* prepare;
+  char const* load;
+};
+
+constexpr index_source few{"move_few", ".param .b64 pairs[256]",
+                           R"(  mov.u64 %list, pairs;
+)",
+                           R"(  add.u64 %at, %list, %at;
+  @ ld.param.u32 %s32, [%at];
+  @ ld.param.u32 %d32, [%at+4];
+  cvt.u64.u32 %s, %s32;
+  cvt.u64.u32 %d, %d32;
+)"};
+
+constexpr index_source many{"move_many", ".param .u64 pairs",
+                            R"(  ld.param.u64 %list, [pairs];
+  cvta.to.global.u64 %list, %list;
+)",
+                            R"(  add.u64 %at, %list, %at;
+  @ ld.global.v2.u32 {%s32, %d32}, [%at];
+  cvt.u64.u32 %s, %s32;
+  cvt.u64.u32 %d, %d32;
+)"};
+
+constexpr index_source given{"move_given", ".param .u64 from, .param .u64 to",
+                             R"(  ld.param.u64 %list, [from];
+  cvta.to.global.u64 %list, %list;
+  ld.param.u64 %list_to, [to];
+  cvta.to.global.u64 %list_to, %list_to;
+)",
+                             R"(  add.u64 %d, %list_to, %at;
+  add.u64 %at, %list, %at;
+  @ ld.global.u64 %s, [%at];
+  @ ld.global.u64 %d, [%d];
+)"};
+
+constexpr char const* find_word = R"(  setp.lt.u32 %p#, %block, %count;
+  cvt.u64.u32 %at, %block;
+  shl.b64 %at, %at, 3;
+)";
+
+constexpr char const* check_word = R"(  setp.lt.u64 %q, %s, %source_blocks;
+  setp.lt.u64 %u, %d, %to_blocks;
+  and.pred %q, %q, %u;
+  and.pred %q, %q, %p#;
+  xor.pred %u, %q, %p#;
+  @%u st.volatile.global.u32 [%wrong], 1;
+  mov.pred %p#, %q;
+  cvt.u64.u32 %in, %word;
+  shl.b64 %in, %in, 4;
+  mul.lo.u64 %s, %s, %source_stride;
+  add.u64 %f#, %source, %s;
+  add.u64 %f#, %f#, %in;
+  mul.lo.u64 %d, %d, %to_stride;
+  add.u64 %t#, %to, %d;
+  add.u64 %t#, %t#, %in;
+  add.u32 %block, %block, %more_blocks;
+  add.u32 %word, %word, %more_words;
+  setp.ge.u32 %q, %word, %words;
+  @%q sub.u32 %word, %word, %words;
+  @%q add.u32 %block, %block, 1;
+)";
+
+constexpr char const* load_word = R"(  @%p# ld.global.cg.v4.b32 $, [%f#];
+)";
+
+constexpr char const* store_word = R"(  @%p# st.global.cg.v4.b32 [%t#], $;
+)";
+
+std::string with(std::string text, char mark, std::string const& value) {
+  for (auto at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) {
+    text.replace(at, 1, value);
+    at += value.size();
+  }
+  return text;
+}
+
+/// "{%x4, %x5, %x6, %x7}" for word 1.
+std::string registers_of(int word) {
+  std::string made;
+  for (int i = 4 * word; i < 4 * word + 4; ++i) {
+    made += (made.empty() ? "{%x" : ", %x") + std::to_string(i);
+  }
+  return made + "}";
+}
+
+std::string entry(index_source const& indices) {
+  std::string made{".visible .entry "};
+  made += std::string{indices.name} + "(" + parameters + indices.parameter + begin;
+  made +=
+      std::string{indices.prepare} + "again:\n  setp.ge.u32 %q, %block, %count;\n  @%q bra done;\n";
+  for (int i = 0; i < words_in_flight; ++i) {
+    auto const number = std::to_string(i);
+    made += with(find_word, '#', number) + with(indices.load, '@', "@%p" + number) +
+            with(check_word, '#', number);
+  }
+  for (int i = 0; i < words_in_flight; ++i) {
+    made += with(with(load_word, '#', std::to_string(i)), '$', registers_of(i));
+  }
+  for (int i = 0; i < words_in_flight; ++i) {
+    made += with(with(store_word, '#', std::to_string(i)), '$', registers_of(i));
+  }
+  return made + "  bra again;\ndone:\n  ret;\n}\n";
+}
+
+}  // namespace
+
+std::string const& block_kernel_text() {
+  static auto const& text = *new std::string{head + entry(few) + entry(many) + entry(given)};
+  return text;
+}
+
+}  // namespace pyxfer
