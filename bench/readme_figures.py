@@ -128,6 +128,7 @@ def figures(results: Path) -> Figures:
         "staged-table": lambda: each_run(results, "staged*.json.gz", uploads.staged_table),
         "uploads-table": lambda: each_run(results, "uploads*.json.gz", uploads.uploads_table),
         "upload-images-table": lambda: each_run(results, "upload_images.json.gz", uploads.uploads_table),
+        "blocks-page": lambda: page_of(complete_run(results / "blocks.json.gz"), print_run),
         "files-page": lambda: page_of(complete_run(results / "files.json.gz"), print_run),
         "files-table": lambda: each_run(results, "files*.json.gz", uploads.loads_table),
         "ring-pauses": lambda: ring_pauses.markdown(own("ring_pauses", ring_pauses.Pauses)),

@@ -41,6 +41,7 @@ FACTS = (
     *("*devices[].traits[]", "*devices[].nvlinks.value", "*devices[].nvlink_gbps.value"),
     *("used_before_bytes.value", "used_after_bytes.value", "activity.value.streams[].stream"),
     *("ceiling_source.value.source", "*parameters.precision", "*parameters.budget_s", "*parameters.seed", "tolerance"),
+    *(f"blocks.beside.value[].{name}" for name in ("block_bytes", "count", "direction", "method", "multiprocessors")),
     *("*duration_s", "workers[].start_s.value", "name", "*cell.nbytes", "*cell.source[]", "*cell.destination[]"),
 )
 """Patterns of fields with what the machine, a clock or the user said once. No figure and no verdict is among them; that

@@ -3,6 +3,11 @@
 from pyxfer._baseline.inputs import compare as compare
 from pyxfer._baseline.store import Store as Store
 from pyxfer._baseline.store import open_store as open_store
+from pyxfer._blocks.api import copy_blocks as copy_blocks
+from pyxfer._blocks.layouts import kv_layout as kv_layout
+from pyxfer._blocks.offload import plan_offload as plan_offload
+from pyxfer._blocks.pools import BlockPool as BlockPool
+from pyxfer._blocks.session import blocks as blocks
 from pyxfer._ceiling.callables import measure as measure
 from pyxfer._ceiling.session import ceiling as ceiling
 from pyxfer._doctor.session import doctor as doctor
@@ -17,6 +22,8 @@ from pyxfer._document.links import Links as Links
 from pyxfer._document.machines import Device as Device
 from pyxfer._document.machines import Link as Link
 from pyxfer._document.machines import Remark as Remark
+from pyxfer._document.offloads import KvLayout as KvLayout
+from pyxfer._document.offloads import OffloadPlan as OffloadPlan
 from pyxfer._document.routes import RouteStatus as RouteStatus
 from pyxfer._document.runs import Measurement as Measurement
 from pyxfer._document.runs import Run as Run

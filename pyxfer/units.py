@@ -160,10 +160,23 @@ def seconds_of(value: str | float, name: str, most: float = MAX_RUN_S) -> float:
 
 def share_of(value: str | float, name: str) -> float:
     """A share above 0 and at most 1, from text such as `1%` or a number."""
-    share = parse_ratio(value, name) if isinstance(value, str) else value
+    is_whole = isinstance(value, str) and value.strip() == "100%"
+    share = 1.0 if is_whole else parse_ratio(value, name) if isinstance(value, str) else value
     if not _is_real(share) or not 0 < share <= 1:
         raise UsageError(f'{name} {value!r:.80} is not above zero and at most 1: give 0.005 or "0.5%".')
     return float(share)
+
+
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?:tok(?:en)?s?/s)?", re.ASCII)
+
+
+def rate_of(value: str | float, name: str) -> float:
+    """Tokens a second above zero, from text such as `12000tok/s` or a number."""
+    match = _RATE.fullmatch(value.strip()) if isinstance(value, str) and len(value) <= _MAX_TEXT else None
+    rate = value if match is None else float(match[1])
+    if not _is_real(rate) or not 0 < rate <= _MAX_PLAIN:
+        raise UsageError(f'{name} {value!r:.80} is not a rate above zero: give 12000 or "12000tok/s".')
+    return float(rate)
 
 
 def whole_of(value: int, name: str, least: int, most: int, example: str) -> int:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 from baseline.store.making import make_baseline
+from blocks_samples import make_blocks_run
 from command_line import environment
 from fleet_samples import make_fleet, make_host
 from link_samples import make_links
@@ -165,6 +166,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         codec.save(make_run(), folder / f"{name}.json")
     codec.save(make_links(2), folder / "links.json")
     codec.save(make_fleet(), folder / "fleet.json")
+    codec.save(make_blocks_run(), folder / "blocks.json")
     for name in ("hosts", "package"):
         (folder / name).mkdir()
     codec.save(make_host("node7"), folder / "hosts" / "node7.json")

@@ -21,6 +21,7 @@ LOWEST = {"errors", "units", "_config", "_python"}
 SHARED = {"native", "_document", "_machine", "_measure"} | LOWEST
 COMMANDS = {
     "_baseline",
+    "_blocks",
     "_ceiling",
     "_doctor",
     "_files",
@@ -43,6 +44,7 @@ PYTHON_LAYERS = {
     "_trace": {"_trace", "_document", "native"} | LOWEST,
     "_upload": {"_upload"} | SHARED,
     "_ceiling": {"_ceiling", "_upload", "_trace"} | SHARED,
+    "_blocks": {"_blocks", "_baseline", "_ceiling", "_upload"} | SHARED,
     "_files": {"_files", "_ceiling", "_upload"} | SHARED,
     "_frameworks": {"_frameworks", "_ceiling", "_upload", "_trace"} | SHARED,
     "_loaders": {"_loaders", "_ceiling", "_files", "_frameworks", "_upload"} | SHARED,
@@ -50,7 +52,7 @@ PYTHON_LAYERS = {
     "_doctor": {"_doctor", "_ceiling"} | SHARED,
     "_fleet": {"_fleet", "_baseline", "_ceiling", "_doctor", "_links"} | SHARED,
     "_baseline": {"_baseline"} | SHARED,
-    "_report": {"_report", "_baseline", "_doctor", "_document"} | LOWEST,
+    "_report": {"_report", "_baseline", "_blocks", "_doctor", "_document"} | LOWEST,
     "_watch": {"_watch", "_ceiling", "_trace", "_report"} | SHARED,
     "_pytest": {"_pytest", "_baseline", "_ceiling", "_report"} | SHARED,
     "_cli": {"_cli", "__init__", "_report", *COMMANDS} | SHARED,
@@ -78,11 +80,12 @@ CPP_LAYERS = {
     "cuda": {"cuda", "numa"},
     "copy": {"copy", "cuda"},
     "ring": {"ring", "copy", "cuda"},
+    "blocks": {"blocks", "ring", "cuda"},
     "links": {"links", "copy", "cuda"},
     "trace": {"trace", "cuda"},
     "hostrt": {"hostrt", "numa"},
-    "bind": {"bind", "copy", "cuda", "links", "numa", "ring", "trace"},
-    "tests": {"tests", "hostrt", "copy", "cuda", "links", "numa", "ring", "trace"},
+    "bind": {"bind", "blocks", "copy", "cuda", "links", "numa", "ring", "trace"},
+    "tests": {"tests", "hostrt", "blocks", "copy", "cuda", "links", "numa", "ring", "trace"},
 }
 CUPTI_HEADERS = {"trace/cupti.hpp", "trace/cupti_records.hpp"}  # the host runtime also implements CUPTI
 MAY_CONTROL_THE_HOST_RUNTIME = {"bind/module_host.cpp"}

@@ -373,6 +373,10 @@ ARGUMENTS: list[tuple[Callable[[Any, str], object], Any, object]] = [
     (units.seconds_of, "24h", 86400.0),
     (units.share_of, "1%", 0.01),
     (units.share_of, np.float32(0.5), 0.5),
+    (units.rate_of, "12000tok/s", 12000.0),
+    (units.rate_of, " .5 tokens/s ", 0.5),
+    (units.rate_of, "8000", 8000.0),
+    (units.rate_of, np.float32(2), 2.0),
     (units.items_of, "a, b,a", ("a", "b")),
     (units.items_of, ["a,b", "c"], ("a", "b", "c")),
 ]
@@ -395,6 +399,10 @@ def test_text_and_numbers_are_read_alike(read: Callable[[Any, str], object], val
             for value in (0, math.nan, math.inf, 10**400, True, None, "5x", "2d", 86401, "25h")
         ),
         *((units.share_of, value) for value in (0, 1.5, math.nan, True, None, "120%", "5s")),
+        *(
+            (units.rate_of, value)
+            for value in (0, "0tok/s", -1, math.nan, 10**400, True, None, "", "5 tok", "1e3", "x")
+        ),
         *((units.items_of, value) for value in ("", "a,,b", [], None, [1], 5)),
     ],
 )

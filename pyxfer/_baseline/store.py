@@ -96,9 +96,16 @@ class Store(ShortRepr):
 
     def newest_raw_runs(self, host: str) -> list[StoredRun]:
         """The newest run with raw copies of each GPU of a host."""
-        raw = select(CELLS.c.id).where(CELLS.c.group == "raw")
+        return self._newest_runs(host, CELLS.c.group == "raw")
+
+    def newest_blocks_runs(self, host: str) -> list[StoredRun]:
+        """The newest run of `pyxfer blocks` of each GPU of a host."""
+        return self._newest_runs(host, CELLS.c.group == "blocks")
+
+    def _newest_runs(self, host: str, of_cell: ColumnElement[bool]) -> list[StoredRun]:
+        cells = select(CELLS.c.id).where(of_cell)
         newest = select(func.max(MEASURED.c.run)).join(RUNS, RUNS.c.seq == MEASURED.c.run).group_by(RUNS.c.gpu)
-        newest = newest.where(MEASURED.c.host == host, MEASURED.c.cell.in_(raw), RUNS.c.gpu.is_not(None))
+        newest = newest.where(MEASURED.c.host == host, MEASURED.c.cell.in_(cells), RUNS.c.gpu.is_not(None))
         runs = _WHOLE_RUN.where(RUNS.c.seq.in_(newest.scalar_subquery())).order_by(RUNS.c.gpu)
         with self._database.reading() as connection:
             return [_stored_run(row) for row in connection.execute(runs)]

@@ -29,10 +29,11 @@ def derive_run(run: runs.Run) -> runs.Run:
     for row in run.measurements:
         if row.route_info is None and row.variant == "warm":
             references[row.worker, _place(row)].append(row)  # each worker measures its own ceiling
-    if run.files is None:
+    beside = runs.limits_beside if run.files is not None else runs.links_beside
+    if run.files is None and run.blocks is None:
         rows = tuple(derived_row(row, link, references[row.worker, _place(row)]) for row in run.measurements)
     else:
-        rows = tuple(derived_row(row, link, runs.limits_beside(row, run.measurements)) for row in run.measurements)
+        rows = tuple(_row_beside(row, link, beside(row, run.measurements)) for row in run.measurements)
     fitted = {_key(curve): curve for curve in curves(rows)} if run.curves else {}
     return replace(
         run,
@@ -41,6 +42,7 @@ def derive_run(run: runs.Run) -> runs.Run:
         device=replace(run.device, runtime=run.runtime),
         link=link,
         measurements=rows,
+        blocks=None if run.blocks is None else _pools(run.blocks),
         curves=tuple(fitted.pop(_key(curve)) for curve in run.curves if _key(curve) in fitted),
         locking=tuple(
             each if each.summary is None else cost_of(each.memory, each.nbytes, each.summary, rows)
@@ -49,10 +51,26 @@ def derive_run(run: runs.Run) -> runs.Run:
     )
 
 
+def _row_beside(row: runs.Measurement, link: Link, references: Sequence[runs.Measurement]) -> runs.Measurement:
+    found = derived_row(row, link, references)
+    if references or row.block_bytes is None:
+        return found
+    return replace(found, ceiling_share=ceiling_share((), (), found.rate))
+
+
+def _pools(pools: runs.BlockPools) -> runs.BlockPools:
+    beside = pools.beside.and_then(
+        lambda found: Fact(tuple(replace(each, times=stats.ratio_share(each.beside_s, each.alone_s)) for each in found))
+    )
+    return replace(pools, beside=beside)
+
+
 def _kind(run: runs.Run) -> runs.RunKind:
     """What it is for follows from its settings; a run of one call has none of them."""
     if run.files is not None:
         return "files"
+    if run.blocks is not None:
+        return "blocks"
     if run.parameters.explained:
         return "explain"
     if run.parameters.frameworks or run.workers:
@@ -105,7 +123,15 @@ def derived_row(row: runs.Measurement, link: Link, references: Sequence[runs.Mea
 
 
 def _as_named(row: runs.Measurement) -> runs.Measurement:
-    """A raw route's name has its memory and its mode, which say how it is timed. A framework's route has no gate."""
+    """The name of a raw route, and of one of blocks, has its memory and its mode, which say how it is timed.
+
+    A framework's route has no gate.
+    """
+    owner, _, name = row.route.partition(".")
+    if owner == runs.BLOCKS:
+        memory, _, mode = name.partition("-")
+        order = row.variant if row.variant in runs.ORDERS else "random"
+        return replace(row, memory=memory, mode=mode, variant=order, bracket="host")
     plan = plan_of(row.route, row.direction, row.variant)
     if plan is None:
         bracket = "drained" if row.bracket == "gated" and not row.is_raw else row.bracket

@@ -145,7 +145,8 @@ def why_invalid(run: Run | Links) -> str:
         rates = [*(row.total for row in run.traffics), *(row.rate for row in run.small)]
         facts: list[Fact[Any]] = [*rates, *(row.p50 for row in run.latencies)]
         return "" if any(fact.value is not None for fact in facts) else nothing_measured(facts)
-    rows = [row for row in run.measurements if run.kind != "files" or row.worker is not None]
+    of_kind = {"files": lambda row: row.worker is not None, "blocks": lambda row: row.block_bytes is not None}
+    rows = list(filter(of_kind.get(run.kind), run.measurements))
     if any(row.rate.value is not None for row in rows):
         return _why_not_explained(run) or _why_not_whole(run)
     has_trials = any(row.trials for row in rows)

@@ -33,10 +33,11 @@ from pyxfer._cli.failures import (
 from pyxfer._cli.fleet import app as fleet
 from pyxfer._cli.fleet_host import host as fleet_host
 from pyxfer._cli.fleet_run import run as fleet_run
-from pyxfer._cli.measure import ceiling, doctor, explain, files, frameworks, links, tune
+from pyxfer._cli.measure import blocks, ceiling, doctor, explain, files, frameworks, links, tune
 from pyxfer._cli.metrics import metrics
 from pyxfer._cli.options import example as _example
 from pyxfer._cli.output import Exports, announce_runtime, json_text, measure_and_deliver, run_exports, write_result
+from pyxfer._cli.plan import plan
 from pyxfer._cli.watch import watch
 from pyxfer.errors import UsageError
 
@@ -191,7 +192,7 @@ def schema(
 
 _GROUPS = {
     "Measure": ("ceiling", "frameworks", "links", "doctor"),
-    "Understand": ("explain", "files", "watch", "tune"),
+    "Understand": ("explain", "files", "blocks", "plan", "watch", "tune"),
     "Keep and compare": ("baseline", "compare", "history", "metrics", "fleet"),
     "Look": ("show", "report", "list", "info", "schema"),
 }
@@ -340,8 +341,16 @@ _add(
 )
 _add(app, "explain", explain, "explain torch.to", "explain tf.function --size 96MiB --export-json run.json")
 _add(app, "files", files, "files model.safetensors", "files weights/ --loader 'safetensors.*' --state warm")
+_add(app, "blocks", blocks, "blocks", "blocks --size 16KiB,64KiB --export-thresholds thresholds.json")
 _add(app, "doctor", doctor, "doctor", "doctor --export-json host.json", "doctor run.json")
 _add(app, "links", links, "links", "links --group together,pairs --device 0,1 --export-json links.json")
+_add(
+    app,
+    "plan",
+    plan,
+    "plan --block-bytes 16KiB --blocks 10000 --compute 0.4s --run blocks.json",
+    "plan --model llama-8b --tokens 4096 --prefill 12000tok/s",
+)
 _add(app, "info", info, "info --export-json machine.json")
 _add(app, "list", list_all, "list", "list routes")
 _add(app, "schema", schema, "schema run > run.schema.json")

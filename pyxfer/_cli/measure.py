@@ -1,4 +1,4 @@
-"""The verbs that measure: ceiling, frameworks, explain, files, tune, doctor and links."""
+"""The verbs that measure: ceiling, frameworks, explain, files, blocks, tune, doctor and links."""
 
 from __future__ import annotations
 
@@ -318,6 +318,75 @@ def files(
         precision=units.share_of(precision, "--precision"),
         budget=units.seconds_of(budget, "--budget"),
         patience=units.seconds_of(patience, "--patience"),
+    )
+    output.measure_and_deliver(measure, exports, device, require_gpu=require_gpu, details=details)
+
+
+Count = Annotated[
+    str | None, opt.option("--count", "COUNTS", "Numbers of blocks, such as 16,1024 or 1:4096:x8, with any --size.")
+]
+BlockSize = Annotated[
+    str | None, opt.option("--size", "SIZES", "Sizes of a block, such as 4KiB,1MiB; by default 512 B to 4 MiB.")
+]
+Thresholds = Annotated[
+    str | None,
+    opt.option(
+        "--export-thresholds", "FILE", "Write the fastest method of each cell as JSON, for a server; - is stdout."
+    ),
+]
+
+
+def blocks(
+    *,
+    size: BlockSize = None,
+    count: Count = None,
+    direction: opt.Directions = "h2d,d2h,both",
+    memory: Annotated[
+        str, opt.option("--memory", "LIST", "Comma-separated list of pinned, pageable.")
+    ] = "pinned,pageable",
+    method: Annotated[
+        str, opt.option("--method", "LIST", "Comma-separated list of loop, batch, strided, kernel, packed.")
+    ] = "loop,batch,strided,kernel,packed",
+    order: Annotated[
+        str, opt.option("--order", "LIST", "Places of the blocks: comma-separated list of ordered, runs, random.")
+    ] = "ordered,runs,random",
+    device: opt.Device = "0",
+    precision: opt.Precision = "5%",
+    budget: opt.Budget = "16s",
+    details: opt.Details = False,
+    require_gpu: opt.RequireGpu = False,
+    quiet: opt.Quiet = False,
+    export_thresholds: Thresholds = None,
+    export_json: opt.ExportJson = None,
+    export_csv: opt.ExportCsv = None,
+    export_md: opt.ExportMd = None,
+    report: opt.Report = None,
+) -> None:
+    """Measure which way of moving many small blocks is the fastest.
+
+    Moves blocks between a pool in host memory and one on the GPU, such as the pages of a KV cache, by copies, by the
+    driver's batch call, by a kernel and packed. Shows the fastest method by size and count, from which size on copies
+    are as fast as a kernel, and what fixed rules cost on this host.
+    """
+    from pyxfer._blocks.choice import thresholds_json
+    from pyxfer._blocks.plans import DIRECTIONS, MEMORIES
+    from pyxfer._document.blocks import METHODS
+    from pyxfer._document.runs import ORDERS
+
+    exports: output.Exports[Run] = output.run_exports(
+        export_json, export_csv, export_md, report, quiet=quiet, more=[(export_thresholds, thresholds_json)]
+    )
+    measure = partial(
+        pyxfer.blocks,
+        device,
+        direction=units.words_of(direction, DIRECTIONS, "--direction"),
+        memory=units.words_of(memory, MEMORIES, "--memory"),
+        method=units.words_of(method, METHODS, "--method"),
+        order=units.words_of(order, ORDERS, "--order"),
+        size=None if size is None else units.sizes_of(size, "--size"),
+        count=None if count is None else units.sizes_of(count, "--count"),
+        precision=units.share_of(precision, "--precision"),
+        budget=units.seconds_of(budget, "--budget"),
     )
     output.measure_and_deliver(measure, exports, device, require_gpu=require_gpu, details=details)
 

@@ -250,12 +250,19 @@ class ProgressReport:
 
 
 def run_exports(
-    json: str | None, csv: str | None, md: str | None, report: str | None = None, *, quiet: bool = False
+    json: str | None,
+    csv: str | None,
+    md: str | None,
+    report: str | None = None,
+    *,
+    quiet: bool = False,
+    more: Sequence[tuple[str | None, Callable[[Measured], str]]] = (),
 ) -> Exports[Measured]:
     return Exports(
         (json, document_json),
         (csv, lambda run: run.to_csv()),
         (md, lambda run: run.to_markdown()),
+        *more,
         report=report,
         quiet=quiet,
     )

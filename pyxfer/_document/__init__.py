@@ -11,6 +11,8 @@ the codec when they are called; those of `printing` import the pages, exports an
 - `runs`: measurements and the run that contains them
 - `routes`: routes and frameworks, and whether they are available
 - `tunings`: the settings of a ring and the trials behind them
+- `blocks`: how long each method takes to move blocks, for a server to read
+- `offloads`: whether moving blocks pays, and the blocks of models
 - `watches`: recorded windows of a user's program
 - `links`: every link of a host, alone and together
 - `cells`: what is measured again and again, and its text

@@ -5,6 +5,7 @@ A text has the parts of a cell, joined by colons:
     h2d:pinned:256MiB                       a raw copy; both/sum:pinned:async:1MiB, d2h:pageable:16MiB:fresh
     h2d:gpu0:pinned:256MiB                  the same of one GPU of several
     torch.to:96MiB                          a framework's route; torch.to:512 is a batch
+    blocks.kernel:h2d:pinned:16KiBx64:runs  64 blocks of 16 KiB; in random places without the last part
     links.pairs.write.ce:gpu0-gpu1:512MiB   a copy of `pyxfer links`: group, case, engine, ends
     links.latency.idle:host-gpu0:2MiB       a latency
 """
@@ -20,11 +21,11 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from pyxfer._document.links import COPY_ENGINES, GROUPS, HOST_END, FlowPlan, Latency, SmallCopies, TrafficPlan
-from pyxfer._document.runs import Direction, Measurement, Memory, Variant
+from pyxfer._document.runs import BLOCKS, BlockOrder, Direction, Measurement, Memory, Variant
 from pyxfer.errors import UsageError
 from pyxfer.units import format_size, parse_size
 
-CellGroup = Literal["raw", "route", "host", "together", "pairs", "local", "latency", "numa", "small"]
+CellGroup = Literal["raw", "route", "blocks", "host", "together", "pairs", "local", "latency", "numa", "small"]
 # Those of runs, and three of links: between GPUs, inside one, and dependent loads.
 CellDirection = Literal["h2d", "d2h", "both", "ingest", "peer", "local", "latency"]
 CellSide = Literal["h2d", "d2h", "sum", "ingest", "peer", "local", "latency"]
@@ -36,15 +37,16 @@ LINKS = "links"
 IDLE = "idle"
 """The case of a latency without a load on the link."""
 _MAX_NAMED = 2
+USUAL_ORDER = "random"
 
 
 class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
     """One copy or latency, as it is measured again and again.
 
-    `group`: "raw" for raw copies, "route" for other routes, or the group of links. `case`: the name of the route, or
-    the case of links. `engine`: of copies of links. `source` and `destination`: numbers of GPUs, -1 for the host, -2
-    for all GPUs; a total of both directions has its GPUs as the source, and no destination. Runs of one device have no
-    ends. `node`: the NUMA node of the host memory, if chosen.
+    `group`: "raw" for raw copies, "blocks", "route" for other routes, or the group of links. `case`: the name of the
+    route, or the case of links. `engine`: of copies of links. `source` and `destination`: numbers of GPUs, -1 for the
+    host, -2 for all GPUs; a total of both directions has its GPUs as the source, and no destination. Runs of one device
+    have no ends. `node`: the NUMA node of the host memory, if chosen.
     """
 
     group: CellGroup
@@ -71,15 +73,26 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True):
         """The text, which `parse_cell` reads. A mode that `--mode auto` selects is left out."""
         size = [_size_text(self.nbytes) if self.batch is None else str(self.batch)]
         variant = [] if self.variant == "warm" else [self.variant]
+        if self.group == BLOCKS:
+            block = self.nbytes // (self.batch or 1)
+            order = [] if self.variant == USUAL_ORDER else [self.variant]
+            return ":".join(
+                [f"{BLOCKS}.{self.mode}", self._way, self.memory, f"{_size_text(block)}x{self.batch}", *order]
+            )
         if self.group == "route":
             return ":".join([self.case, *size, *variant])
         if self.group == "raw":
-            way = f"{self.direction}/{self.side}" if self.direction == "both" else self.direction
             gpus = [_end_text(end) for end in (self.source, self.destination) if end not in ((), (HOST_END,))]
-            return ":".join([way, *gpus, self.memory, *([] if self.is_automatic else [self.mode]), *size, *variant])
+            return ":".join(
+                [self._way, *gpus, self.memory, *([] if self.is_automatic else [self.mode]), *size, *variant]
+            )
         head = ".".join(filter(None, (LINKS, self.group, self.case, self.engine)))
         ends = "-".join(_end_text(end, self.node) for end in (self.source, self.destination) if end)
         return ":".join([head, ends, *size])
+
+    @property
+    def _way(self) -> str:
+        return f"{self.direction}/{self.side}" if self.direction == "both" else self.direction
 
     @property
     def is_automatic(self) -> bool:
@@ -153,7 +166,7 @@ def _size_text(nbytes: int) -> str:
 
 def cell_of(row: Measurement, gpu: int | None = None) -> Cell:
     """The cell of a row of a run; with the number of its GPU if it is one of several."""
-    group: CellGroup = "raw" if row.is_raw else "route"
+    group: CellGroup = "raw" if row.is_raw else "route" if row.block_bytes is None else BLOCKS
     cell = Cell(group, row.route, row.direction, row.side, row.memory, row.nbytes, row.mode, row.variant, row.batch)
     return cell if gpu is None else msgspec.structs.replace(cell, **_ends_of_gpu(cell.direction, gpu))
 
@@ -241,6 +254,14 @@ _RAW = re.compile(
     + _SIZE_AND_VARIANT,
     re.ASCII,
 )
+_BLOCKS = re.compile(
+    rf"{BLOCKS}(?:\.(?P<mode>[a-z]+))?"
+    + _part("direction", f"(?:{'|'.join(get_args(Direction))})(?:(?<=both)/(?P<side>h2d|d2h|sum))?")
+    + _part("memory", "|".join(get_args(Memory)))
+    + _part("block", "[.0-9][^:x]*x(?P<batch>[1-9][0-9]{0,8})")
+    + _part("variant", "|".join(get_args(BlockOrder))),
+    re.ASCII,
+)
 _ROUTE = re.compile(rf"(?P<case>.+?){_SIZE_AND_VARIANT}", re.DOTALL)
 
 
@@ -252,10 +273,28 @@ def parse_cell(text: str) -> CellPattern:
     head = parts[0].split(".")
     if head[0] == LINKS:
         return _links_pattern(head[1:], parts[1:], text)
+    if head[0] == BLOCKS:
+        return _blocks_pattern(_BLOCKS.fullmatch(":".join(parts)), text)
     raw, route = _RAW.match(":".join(parts)), _ROUTE.fullmatch(":".join(parts))
     if raw is not None:
         return _raw_pattern(_known(raw), raw.string[raw.end() :], text)
     return _route_pattern({} if route is None else _known(route), text)
+
+
+def _blocks_pattern(found: re.Match[str] | None, text: str) -> CellPattern:
+    if found is None:
+        raise UsageError(
+            f"{text!r} is not a cell of blocks: write one such as blocks.kernel:h2d:pinned:16KiBx64 or "
+            "blocks.batch:both/sum:pinned:4KiBx1024:runs."
+        )
+    fields: dict[str, Any] = _known(found)
+    if "direction" in fields:
+        fields["direction"] = fields["direction"].partition("/")[0]
+    if block := fields.pop("block", None):
+        fields["batch"] = int(fields["batch"])
+        fields["nbytes"] = parse_size(block.rpartition("x")[0]) * fields["batch"]
+        fields.setdefault("variant", USUAL_ORDER)
+    return CellPattern((BLOCKS,), fields)
 
 
 def _links_pattern(head: list[str], rest: list[str], text: str) -> CellPattern:

@@ -57,7 +57,7 @@ class Kind(Generic[T]):
         return next(int(each.default) for each in fields(self.struct) if each.name == "schema_version")
 
 
-_RUNS = ("ceiling", "measure", "frameworks", "explain", "files")
+_RUNS = ("ceiling", "measure", "frameworks", "explain", "files", "blocks")
 RUN = Kind("run", Run, "a run", "--export-json", run_problems, also=_RUNS)
 WATCH = Kind("watch", Watched, "a watch", "pyxfer watch --export-json", watch_problems)
 BASELINE = Kind("baseline", Baseline, "a baseline", "pyxfer baseline export", baseline_problems)

@@ -181,7 +181,12 @@ Directions = Literal["h2d,d2h", "h2d,both", "d2h,both", "h2d,d2h,both"] | LinkDi
 OneWayDirections = Literal["h2d,d2h"] | OneWay | Sequence[OneWay]
 Memories = Literal["pageable,pinned", "pinned,pageable"] | Memory | Sequence[Memory]
 Bracket = Literal["gated", "stream", "drained", "host"]
-Variant = Literal["warm", "fresh", "cold"]
+BlockOrder = Literal["ordered", "runs", "random"]
+# Of copies and loads, and the places of blocks.
+Variant = Literal["warm", "fresh", "cold", "ordered", "runs", "random"]
+ORDERS: tuple[BlockOrder, ...] = get_args(BlockOrder)
+BLOCKS: Literal["blocks"] = "blocks"
+"""The owner of the routes of blocks: `blocks.pinned-kernel`."""
 FILE = "file"
 """The memory of what is read from files."""
 Ending = Literal["complete", "interrupted", "failed"]
@@ -248,16 +253,45 @@ class Share(msgspec.Struct, frozen=True):
     high: float | None
 
 
+NOT_BESIDE = "the run ended before it was measured"
+
+
+class WorkBeside(msgspec.Struct, frozen=True):
+    """How long a kernel that copies memory of the GPU takes, alone and while blocks move beside it, round by round.
+
+    `multiprocessors`: the most that the moving kernel has a block of threads on; 0 without a kernel. `times`: how many
+    times as long it takes beside them.
+    """
+
+    direction: Literal["h2d", "d2h", "both"]
+    method: str
+    block_bytes: AtLeastOne
+    count: AtLeastOne
+    multiprocessors: Count
+    alone_s: tuple[Positive, ...]
+    beside_s: tuple[Positive, ...]
+    times: Share
+
+
+class BlockPools(msgspec.Struct, frozen=True):
+    """The pools of a run of `pyxfer blocks`. `trial_bytes`: the most that a trial moves each way."""
+
+    pool_bytes: AtLeastOne
+    trial_bytes: AtLeastOne
+    beside: Fact[tuple[WorkBeside, ...]] = unknown(NOT_BESIDE)
+
+
 class Measurement(ShortRepr, msgspec.Struct, frozen=True):
     """The trials of one route at one size, with their statistics.
 
     A copy in both directions at once makes three measurements: the sides `h2d`, `d2h` and their `sum`.
 
     `nbytes`: the size of a copy; `moved_bytes`: what one transfer moves in all. `variant`: `fresh` if each copy goes to
-    memory that was just allocated, `cold` if files are read that the page cache does not hold. `bracket`: how trials
-    are timed. `verified`: whether the contents arrived. `first_s`: the first transfer of all, which does not count as a
-    trial. `summary`: the times by the device's events; `dispatch`: until the calls returned; `wall`: by the caller's
-    clock. A framework's route has `route_info`, `worker` and `batch`.
+    memory that was just allocated, `cold` if files are read that the page cache does not hold; of blocks their order.
+    `bracket`: how trials are timed. `verified`: whether the contents arrived. `first_s`: the first transfer of all,
+    which does not count as a trial. `summary`: the times by the device's events; `dispatch`: until the calls returned;
+    `wall`: by the caller's clock. A framework's route has `route_info`, `worker` and `batch`; rows of blocks have their
+    number as the `batch`, and the caller's times as the `summary`.
     """
 
     route: str
@@ -334,6 +368,12 @@ class Measurement(ShortRepr, msgspec.Struct, frozen=True):
     def is_raw(self) -> bool:
         """Whether it is a raw copy, by the driver or through a ring, and not a route of a framework or the user's."""
         return self.route.startswith("raw.")
+
+    @property
+    def block_bytes(self) -> int | None:
+        """The size of a block; None of a row that moves no blocks."""
+        is_of_blocks = self.route.startswith(f"{BLOCKS}.") and self.batch is not None
+        return self.nbytes // self.batch if is_of_blocks and self.batch else None
 
     @property
     def may_be_ceiling(self) -> bool:
@@ -423,7 +463,7 @@ class Parameters(msgspec.Struct, frozen=True):
     explained: str = ""
 
 
-RunKind = Literal["ceiling", "measure", "frameworks", "explain", "files"]
+RunKind = Literal["ceiling", "measure", "frameworks", "explain", "files", "blocks"]
 
 
 class Run(HasTable, SavedDocument, frozen=True):
@@ -450,6 +490,7 @@ class Run(HasTable, SavedDocument, frozen=True):
     workers: tuple[Worker, ...] = ()
     published: tuple[Published, ...] = ()
     files: LoadedFiles | None = None
+    blocks: BlockPools | None = None
     tracing: Fact[Tracing] = unknown(NOT_TRACED)
     ring: Fact[machines.Ring] = unknown(machines.NOT_STAGED)
     schema_version: int = 1
@@ -494,13 +535,21 @@ class Run(HasTable, SavedDocument, frozen=True):
 
 def limits_beside(row: Measurement, rows: Sequence[Measurement]) -> list[Measurement]:
     """What may limit a load of files: the link, and reads of the disk or of the page cache; for as many bytes."""
-    replace, found = msgspec.structs.replace, []
-    for each in rows:
-        if each.worker is None and (each.is_raw or each.variant == row.variant):
-            scale = row.nbytes / each.nbytes
-            trials = tuple(replace(trial, elapsed_s=trial.elapsed_s * scale) for trial in each.trials)
-            found.append(replace(each, trials=trials))
-    return found
+    limits = [each for each in rows if each.worker is None and (each.is_raw or each.variant == row.variant)]
+    return [_scaled(each, row.nbytes) for each in limits]
+
+
+def links_beside(row: Measurement, rows: Sequence[Measurement]) -> list[Measurement]:
+    """The ceiling of blocks: page-locked copies of the same direction and side, for as many bytes."""
+    links = [each for each in rows if each.is_raw and (each.direction, each.side) == (row.direction, row.side)]
+    return [_scaled(each, row.nbytes) for each in links]
+
+
+def _scaled(row: Measurement, nbytes: int) -> Measurement:
+    """The row with the seconds of as many bytes."""
+    scale = nbytes / row.nbytes
+    trials = (msgspec.structs.replace(trial, elapsed_s=trial.elapsed_s * scale) for trial in row.trials)
+    return msgspec.structs.replace(row, trials=tuple(trials))
 
 
 def limit_of(limits: Sequence[Measurement]) -> Measurement | None:
@@ -514,12 +563,22 @@ def limit_of(limits: Sequence[Measurement]) -> Measurement | None:
 def run_problems(run: Run) -> Problems:
     """Each row is there once, its direction was asked for, and its rate is one that the link can carry."""
     rows = run.measurements
+    for i, each in enumerate((run.blocks and run.blocks.beside.value) or ()):
+        if not each.alone_s or len(each.alone_s) != len(each.beside_s):
+            yield f"blocks.beside.value[{i}]", "has not as many times alone as beside blocks"
     yield from checks.within("link", machines.link_problems(run.link))
     keys = [(row.route, row.direction, row.side, row.variant, row.nbytes, row.batch, row.worker) for row in rows]
     yield from checks.repeated("measurements", keys)
     for i, row in enumerate(rows):
         if row.direction not in run.parameters.directions:
             yield f"measurements[{i}].direction", f"is {row.direction}, which the run was not asked for"
+        if row.block_bytes is not None:
+            for value, known, name in (
+                (row.block_bytes, run.parameters.sizes_bytes, "nbytes"),
+                (row.batch, run.parameters.batches, "batch"),
+            ):
+                if value not in known:
+                    yield f"measurements[{i}].{name}", "is of blocks that the run was not asked for"
         most = run.link.most_gbps(row.side)
         if most is not None and (row.gbps or 0.0) > most:
             yield f"measurements[{i}].rate.gbps", f"is {row.gbps:g}, above the {most:g} that the link can carry"

@@ -99,6 +99,8 @@ def _common(run: runs.Run, alike: Sequence[_Concern]) -> list[_Concern]:
 def label(measurement: runs.Measurement, run: runs.Run) -> str:
     """A short name without the size: `h2d pinned`, `both pageable streams:2`, `torch.to`."""
     name = clean(measurement.route, longest=40)
+    if measurement.block_bytes is not None:
+        return f"{name} {measurement.direction}"
     if run.kind == "measure" or measurement.route_info is not None:
         return name
     if measurement.worker is not None or run.kind == "frameworks":
@@ -177,7 +179,8 @@ def _precision_text(half_widths: Sequence[float], target: float) -> str:
 
 def _where(run: runs.Run, concerns: Sequence[_Concern]) -> str:
     known = [measurement.nbytes for measurement in run.measurements]
-    batches = {measurement.nbytes: str(measurement.batch) for measurement in run.measurements if measurement.batch}
+    of_batches = [row for row in run.measurements if row.batch and row.block_bytes is None]
+    batches = {row.nbytes: str(row.batch) for row in of_batches}
     sizes_of: dict[str, list[int]] = {}
     for concern in concerns:
         sizes_of.setdefault(label(concern.at, run), []).append(concern.at.nbytes)

@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from pyxfer import units
+from pyxfer._blocks import choice
 from pyxfer._doctor.case import SIDES
 from pyxfer._document import machines, runs
 from pyxfer._document.machines import describe
@@ -193,7 +194,7 @@ def rate_table(run: runs.Run, marks: Sequence[str], width: int) -> Table:
     columns = [
         PageColumn(("route",), tuple(route_text(m, 60) for m in rows), left=True),
         PageColumn(("way",), tuple(way(m) for m in rows), left=True),
-        PageColumn(("size",), tuple(units.format_size(m.nbytes) for m in rows)),
+        PageColumn(("size",), tuple(map(size_text, rows))),
         PageColumn(("GB/s",), rate_cells([shown_gbps(m) for m in rows], "-"), tuple(marks)),
         *[PageColumn((clock,), rate_cells(rates)) for clock, rates in values.items()],
         PageColumn(("+-",), precision_cells([half_width(m) for m in rows])),
@@ -211,6 +212,12 @@ def worker_number(run: runs.Run, name: str | None) -> str:
 def route_text(row: runs.Measurement | runs.Curve, longest: int) -> str:
     name = clean(row.route, longest)
     return name if row.variant == "warm" else f"{name} ({row.variant})"
+
+
+def size_text(row: runs.Measurement) -> str:
+    """`64 KiB`; of blocks `4 KiB x 16`."""
+    block = row.block_bytes
+    return units.format_size(row.nbytes) if block is None else f"{units.format_size(block)} x {row.batch:,}"
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -256,7 +263,13 @@ def measurements(run: runs.Run) -> Grid:
         {**cells_of(m, run), "notes": mark or clean(m.rate.reason or "")}
         for m, mark in zip(run.measurements, marks, strict=True)
     ]
-    return Grid("Measurements", COLUMNS, rows, [(note.mark or "-", note.text) for note in notes], largest="nbytes")
+    few = None
+    if run.kind == "blocks":
+        fastest = {id(cell.best) for cells in choice.cells_of(run).values() for cell in cells}
+        shown = [cells for m, cells in zip(run.measurements, rows, strict=True) if m.is_raw or id(m) in fastest]
+        few = shown, f"The fastest method of each cell; data frames and CSV have all {len(rows)} rows."
+    marked = [(note.mark or "-", note.text) for note in notes]
+    return Grid("Measurements", COLUMNS, rows, marked, few=few, largest="nbytes")
 
 
 def cells_of(m: runs.Measurement, place: runs.Run | TestMachine) -> dict[str, Any]:

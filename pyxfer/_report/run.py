@@ -9,7 +9,7 @@ from typing import Any, get_args
 from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._document.machines import HOST_MEMORY
-from pyxfer._report import explain, files, frameworks, plots, rates
+from pyxfer._report import blocks, explain, files, frameworks, plots, rates
 from pyxfer._report.explain import Explained, find_explained, is_staged, part_colours, print_explained, waterfall_lines
 from pyxfer._report.explain import headline as explained_text
 from pyxfer._report.files import charts_of_files
@@ -73,8 +73,8 @@ def _print_first_page(run: runs.Run, page: Page) -> bool:
     """The answer and what to do next. False, with nothing printed, if the run has no such page."""
     if not rates.has_times(run):
         return False
-    if run.kind == "files":
-        files.print_files(run, page)
+    if run.kind in ("files", "blocks"):
+        (files.print_files if run.kind == "files" else blocks.print_blocks)(run, page)
         return True
     if run.kind == "ceiling":
         print_overview(run, page)
@@ -128,7 +128,8 @@ def sections(run: runs.Run) -> list[Section]:
     if explained is not None and explained.is_wrong:
         unknown = "Its contents were wrong, so its times mean nothing."
     texts = {"Runtime": reason, "Where the time goes": unknown}
-    return [*((name, [("-", text)] if text else []) for name, text in texts.items()), *last_sections(run)]
+    of_blocks = blocks.sections(run) if run.kind == "blocks" else []
+    return [*((name, [("-", text)] if text else []) for name, text in texts.items()), *of_blocks, *last_sections(run)]
 
 
 _LONGEST_LABEL = 48
@@ -141,6 +142,10 @@ CAPTIONS = {
     "routes": Caption(
         "Routes beside the ceiling",
         f"{INTERVALS} A dashed line is the ceiling, in the same rounds where there is one.",
+    ),
+    "blocks": Caption(
+        "Blocks by size and count",
+        "Each method's share of page-locked copies in the same rounds, in per cent, by the caller's clock.",
     ),
     "waterfall": Caption(
         "Where the time goes",
@@ -168,6 +173,8 @@ def charts_of_run(run: runs.Run) -> Charts:
         }
     if run.kind == "files":
         return charts_of_files(run)
+    if run.kind == "blocks":
+        return blocks.charts_of_blocks(run)
     if run.kind == "frameworks":
         groups = [group for group in group_rows(run, [""] * len(run.measurements)) if _drawn_routes(group)]
         return {"routes": plots.stack(partial(_routes_plot, run, group) for group in groups)}
@@ -272,8 +279,8 @@ def _headline(run: runs.Run) -> str:
         figures = "" if explained is None else explain.answer(explained)
     if run.kind == "frameworks":
         figures = frameworks.answer(run)
-    if run.kind == "files":
-        figures = files.answer(run)
+    if run.kind in ("files", "blocks"):
+        figures = (files if run.kind == "files" else blocks).answer(run)
     where = f" These figures are of {HOST_MEMORY}." if run.runtime == "host" else ""
     return f"{ending}{' ' * bool(ending)}{figures}{where}"
 
@@ -294,7 +301,8 @@ def _badge(run: runs.Run) -> tuple[Badge, str]:
 
 
 def _advice(run: runs.Run) -> list[Advice]:
-    by_kind = {"explain": explain.advice, "frameworks": frameworks.advice, "files": files.advice}
+    of_kinds = {"explain": explain, "frameworks": frameworks, "files": files, "blocks": blocks}
+    by_kind = {kind: module.advice for kind, module in of_kinds.items()}
     return by_kind[run.kind](run) if run.kind in by_kind else []
 
 
@@ -306,7 +314,8 @@ REPORT = Report(
     badge=_badge,
     heading=rates.heading_lines,
     advice=_advice,
-    grids=lambda run: [rates.measurements(run), *_parts(run), *rates.fits(run)],
+    grids=lambda run: [*blocks.grids(run), rates.measurements(run), *_parts(run), *rates.fits(run)],
+    table=lambda run, _: rates.measurements(run),
     sections=sections,
     charts=charts_of_run,
     captions=CAPTIONS,

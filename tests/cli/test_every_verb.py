@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from baseline.store.making import make_baseline, run_at
+from blocks_samples import make_blocks_run
 from command_line import interrupt_when, shell
 from command_line import pyxfer as in_a_process
 from fleet.stand_ins import make_stand_ins
@@ -52,6 +53,7 @@ CALLS: dict[Words, Words] = {
     ("fleet", "judge"): ("HOST",),
     ("fleet", "show"): ("FLEET",),
     ("show",): ("RUN",),
+    ("plan",): ("--run", "BLOCKS", "--block-bytes", "16KiB", "--blocks", "100", "--compute", "1ms"),
 }
 EXPORTING = {verb: options for verb, options in exports_of(TREE) if options}
 
@@ -77,6 +79,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with open_store(str(folder / "store.db")) as opened:
         opened.add_baseline(make_baseline())
     documents = {"RUN": make_run(), "HOST": make_host("n1"), "FLEET": make_fleet(), "BASELINE": make_baseline()}
+    documents["BLOCKS"] = make_blocks_run()
     for name, document in documents.items():
         codec.save(document, folder / name)
     np.save(folder / "ARRAY.npy", np.arange(1000.0))
@@ -137,6 +140,8 @@ READING: list[Words] = [
     ("watch", "--ceilings", "FILE", "script.py"),
     ("baseline", "import", "FILE"),
     ("fleet", "show", "FILE"),
+    ("plan", "--run", "FILE", "--block-bytes", "16KiB", "--blocks", "100", "--compute", "1ms"),
+    ("plan", "--config", "FILE", "--tokens", "16", "--compute", "1ms"),
 ]
 
 
@@ -162,6 +167,7 @@ SMALL = (*OVER_HOST, "--size", "4KiB", "--budget", "0.1s")
 SHORT: dict[Words, Words] = {
     **dict.fromkeys(((), ("ceiling",), ("frameworks",), ("explain",)), SMALL),
     ("files",): (*OVER_HOST, "--state", "warm", "--budget", "0.1s"),
+    ("blocks",): (*SMALL, "--count", "4"),
     ("links",): (*OVER_HOST, "--size", "64KiB", "--budget", "0.1s", "--group", "host", "--engine", "ce"),
     ("tune",): (*OVER_HOST, "--budget", "1us"),
     ("fleet", "host"): (*OVER_HOST, "--budget", "5s"),
@@ -222,6 +228,7 @@ STORING: list[Words] = [
     ("baseline", "check", "--device", "host"),
     ("fleet", "host", "--save"),
     ("fleet", "run", "--since", "2h"),
+    ("plan", "--block-bytes", "16KiB", "--blocks", "100", "--compute", "1ms"),
 ]
 
 
@@ -254,6 +261,7 @@ SAVING: list[Words] = [
     ("doctor",),
     ("compare",),
     ("history",),
+    ("plan",),
     ("baseline", "list"),
     ("baseline", "show"),
 ]

@@ -78,6 +78,11 @@ def link_cells(draw: st.DrawFn) -> Cell:
     return draw(st.sampled_from([cell_of_total(copies), *(cell_of_flow(copies, flow) for flow in flows)]))
 
 
+def blocks_cell(mode: str, **fields: Any) -> Cell:
+    cell = Cell("blocks", f"blocks.pinned-{mode}", "h2d", "h2d", "pinned", 64 * 16384, mode, "random", 64)
+    return msgspec.structs.replace(cell, **fields)
+
+
 CELLS = raw_cells() | link_cells()
 
 
@@ -92,6 +97,9 @@ CELLS = raw_cells() | link_cells()
         ),
         (Cell("route", "torch.to", "h2d", "h2d", "pageable", 96 * MIB, "async"), "torch.to:96MiB"),
         (BATCH, "torch.to:512"),
+        (blocks_cell("kernel"), "blocks.kernel:h2d:pinned:16KiBx64"),
+        (blocks_cell("loop", variant="runs"), "blocks.loop:h2d:pinned:16KiBx64:runs"),
+        (blocks_cell("batch", direction="both", side="sum"), "blocks.batch:both/sum:pinned:16KiBx64"),
     ],
 )
 def test_the_text_of_a_cell_names_it(cell: Cell, text: str) -> None:
@@ -294,3 +302,22 @@ def test_a_code_has_a_severity_and_a_meaning_in_one_sentence(code: str) -> None:
 
 def test_a_code_of_a_later_pyxfer_is_a_doubt() -> None:
     assert severity_of("later") == "doubt"
+
+
+@pytest.mark.parametrize("text", ["blocks", "blocks.kernel", "blocks:h2d", "blocks:h2d:pinned", "blocks:16KiBx64"])
+def test_parts_of_a_cell_of_blocks_match_all_others(text: str) -> None:
+    assert parse_cell(text).matches(blocks_cell("kernel"))
+    assert not parse_cell(text).matches(PINNED)
+
+
+@pytest.mark.parametrize(
+    "text", ["blocks.loop", "blocks:d2h", "blocks:pageable", "blocks:4KiBx64", "blocks:16KiBx64:runs", "torch.to:64"]
+)
+def test_another_cell_of_blocks_does_not_match(text: str) -> None:
+    assert not parse_cell(text).matches(blocks_cell("kernel"))
+
+
+@pytest.mark.parametrize("text", ["blocks:16KiB", "blocks:h2d:x64", "blocks.kernel:16KiBx64:warm", "blocks:16KiBx0"])
+def test_no_cell_of_blocks(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a cell of blocks"):
+        parse_cell(text)

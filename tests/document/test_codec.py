@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from baseline.store.making import make_baseline, run_at
 from baseline_samples import make_processes, make_sample, slow_pinned
+from blocks_samples import make_blocks_run
 from doctor.cases import h200, health
 from explain_samples import make_explain_run
 from files_samples import make_files_run
@@ -38,7 +39,7 @@ from pyxfer.errors import DocumentError, UsageError
 HOST = h200()
 NEAREST = nearest_known(HOST)
 SAMPLES: dict[str, list[Any]] = {
-    "run": [make_run(), make_explain_run(), make_image_batch_run(), make_files_run()],
+    "run": [make_run(), make_explain_run(), make_image_batch_run(), make_files_run(), make_blocks_run()],
     "watch": [make_watched(), make_unseen(), make_stalled()],
     "baseline": [make_baseline(name="\u0000 <b>", labels={"a\nb": "c"}), make_baseline(runs=(run_at(),))],
     "comparison": [

@@ -57,7 +57,7 @@ def test_a_large_array_is_alone_and_a_block_has_a_largest_size() -> None:
     assert [len(block.placed) for block in blocks_of(in_a_row([5]) + in_a_row([5], file=1))] == [1, 1]
 
 
-def test_large_blocks_hold_large_neighbours():
+def test_large_blocks_hold_large_neighbours() -> None:
     blocks = blocks_of(in_a_row([50 * MIB] * 5 + [129 * MIB, 5]), large=True)
     assert [len(block.placed) for block in blocks] == [2, 2, 1, 1, 1]
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from baseline.store.making import make_baseline
 from baseline_samples import Slower, as_usual, make_sample, slow_pinned
+from blocks_samples import make_blocks_run, make_without_kernels
 from doctor.cases import bare_metal, copies, counters, h200, h200_link, health
 from explain_samples import make_explain_run
 from files_samples import make_files_run, make_warm_run
@@ -21,6 +22,7 @@ from fleet_samples import CELLS, judged, make_host
 from framework_samples import make_frameworks_run, make_image_batch_run
 from link_samples import make_links
 from msgspec.structs import replace
+from offload_samples import LAWS, make_run_of
 from pages import full_run, host_run
 from report_samples import make_history, make_links_of_four
 from ring_samples import make_state
@@ -29,12 +31,15 @@ from watch_samples import make_stalled, make_unseen, make_watched
 from xfer_samples import row_of
 
 from pyxfer._baseline.compare import compare_samples
+from pyxfer._blocks.layouts import kv_layout
+from pyxfer._blocks.offload import plan_offload
 from pyxfer._doctor.examine import examine, nearest_known
 from pyxfer._document import machines, runs, sessions
 from pyxfer._document.baselines import Comparison, KeptBaseline
 from pyxfer._document.examinations import Examination, Health
 from pyxfer._document.fleets import Fleet
 from pyxfer._document.machines import Fact, LinkState
+from pyxfer._document.offloads import OffloadPlan
 from pyxfer._document.routes import FrameworkStatus, RouteStatus
 from pyxfer._document.sessions import Expected, XferSession
 from pyxfer._fleet.collect import Arrival
@@ -44,6 +49,7 @@ from pyxfer._report.grid import csv_table
 from pyxfer._report.host import print_framework_routes, print_machine, print_routes
 from pyxfer._report.kinds import page_text, table_of, to_markdown
 from pyxfer._report.layout import Page
+from pyxfer._report.offload import print_plan
 from pyxfer._report.tune import print_tuning
 
 FOLDER = Path(__file__).parent / "pages"
@@ -108,6 +114,15 @@ def pytest_session() -> XferSession:
     return XferSession("pytest", "complete", "2026-11-22T01:00:00+00:00", "9.2.0", (place,), tests)
 
 
+def model_plan() -> OffloadPlan:
+    layout = kv_layout("llama-70b", split="none", tensor_parallel=2)
+    return plan_offload(layout=layout, tokens=32_768, prefill=3000, run=make_run_of(LAWS), share="45%")
+
+
+def close_plan() -> OffloadPlan:
+    return plan_offload("16KiB", 64, "31.4us", run=make_run_of(LAWS), load_only=True)
+
+
 def kept_baseline() -> KeptBaseline:
     baseline = make_baseline()
     made = baseline.made_at
@@ -142,6 +157,8 @@ FRAMEWORKS = [
 NARROW = h200_link(LinkState(5, 8))
 DOCUMENTS: dict[str, Any] = {
     "baseline": make_baseline(labels={"slot": "3"}),
+    "blocks": make_blocks_run(),
+    "blocks-loop": make_without_kernels(),
     "ceiling": full_run(),
     "ceiling-doubts": make_run(),
     "ceiling-host": host_run(full_run(ended="interrupted")),
@@ -168,8 +185,8 @@ DOCUMENTS: dict[str, Any] = {
     "watch-unseen": make_unseen(),
 }
 MARKDOWN = (
-    *("baseline", "ceiling-doubts", "compare-slow", "doctor-wrong", "explain", "files", "fleet", "fleet-host"),
-    *("frameworks-images", "history", "links", "session", "watch-stalled"),
+    *("baseline", "blocks-loop", "ceiling-doubts", "compare-slow", "doctor-wrong", "explain", "files", "fleet"),
+    *("fleet-host", "frameworks-images", "history", "links", "session", "watch-stalled"),
 )
 CSV = (
     *("baseline", "ceiling-doubts", "compare-slow", "explain", "explain-host", "fleet", "fleet-host", "history"),
@@ -180,6 +197,8 @@ PAGES: dict[str, Callable[[Page], None]] = {
     "info": lambda page: info(make_run(), page),
     "list": lambda page: print_routes([make_device()], ROUTES, page),
     "list-frameworks": lambda page: print_framework_routes(FRAMEWORKS, page),
+    "plan": lambda page: print_plan(model_plan(), page),
+    "plan-close": lambda page: print_plan(close_plan(), page),
     "tune": lambda page: print_tuning(make_state(), page),
     "tune-untuned": lambda page: print_tuning(make_state(tuning=Fact(reason="not tuned yet")), page),
     "info-host": lambda page: info(host_run(make_run()), page),

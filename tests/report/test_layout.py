@@ -252,5 +252,5 @@ def test_times_share_the_unit_of_the_longest_and_long_ones_have_fewer_decimals()
     assert time_cells([8e-6, 126.588e-3]) == ("ms", ("0.01", "126.59"))
 
 
-def test_a_half_width_above_the_figure_itself_is_no_number():
+def test_a_half_width_above_the_figure_itself_is_no_number() -> None:
     assert precision_cells([0.02, 1.0, 4.5e12, None], "-") == ("2.0 %", "100.0 %", "> 100 %", "-")

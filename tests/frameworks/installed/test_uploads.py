@@ -242,6 +242,7 @@ def test_tensorflow_fetches_small_tensors_itself(up: Uploader, tensorflow: Any) 
     fetched = up._targets["tensorflow"].fetched
     tensor = tensorflow.constant([1.0, 2.0])
     made = fetched(OnGpu(tensor), 8)
+    assert made is not None
     made[:] = 5  # a copy
     assert tensor.numpy().tolist() == [1.0, 2.0]
     assert fetched(OnGpu(tensor), 7) is None

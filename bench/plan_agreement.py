@@ -1,0 +1,183 @@
+"""Measures moves of shapes drawn by a seed, and compares each with what `pyxfer.plan_offload` predicts.
+
+    pyxfer blocks --export-json blocks.json
+    python bench/plan_agreement.py blocks.json [--device 0] [--shapes 60] [--rounds 15] [--seed N] [--pool 8GiB]
+        [--export-json F]
+
+A shape is a size of blocks from 512 B to 4 MiB and a number of them, both drawn on logarithmic scales, in random places
+of two pools. The prediction has storing and loading; each is measured with the method that the plan names, from the
+call to the arrival. All shapes are moved once a round in another order, so that none is measured in a tight loop, and
+the times are medians. The exit status is 1 if fewer than 90 % of the predictions are within 10 % of the measured time.
+A shape that the plan refuses counts as one that is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import secrets
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import shared
+
+import pyxfer
+from pyxfer._blocks.mover import BlockMover
+from pyxfer._blocks.plans import BlockPlan
+from pyxfer._blocks.trials import BlockResources, Moves
+from pyxfer._document.machines import Device, Environment
+from pyxfer._document.offloads import Move
+from pyxfer._machine.environment import read_environment
+from pyxfer._machine.numa import bind, device_node
+from pyxfer.errors import UsageError
+from pyxfer.units import format_seconds, format_size, size_of
+
+SMALLEST, LARGEST, MOST = 512, 4 << 20, 100_000
+WORD = 16
+NEAR, PROMISED = 0.1, 0.9
+PATIENCE_S = 60.0
+POOL_PARTS = 8
+"""Of a pool a shape has at most this part, so that its places are random."""
+
+
+class Agreement(msgspec.Struct, frozen=True):
+    """One shape: the predicted seconds with their interval, and the measured ones. `wrong`: contents differed."""
+
+    block_bytes: int
+    blocks: int
+    methods: tuple[str, ...]
+    predicted_s: float
+    low_s: float
+    high_s: float
+    measured_s: float
+    wrong: bool
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured."""
+        return self.predicted_s / self.measured_s
+
+    @property
+    def near(self) -> bool:
+        """Whether the prediction is as good as promised."""
+        return abs(self.ratio - 1) <= NEAR and not self.wrong
+
+
+class Agreements(msgspec.Struct, frozen=True):
+    """All shapes of one device, with the seed that drew them."""
+
+    device: Device
+    environment: Environment
+    seed: int
+    shapes: tuple[Agreement, ...]
+
+
+def main() -> int:
+    """Print one line per shape; 1 if too few are near."""
+    asked = _arguments()
+    run = pyxfer.Run.load(asked.run)
+    engine, device = shared.open_device(asked)
+    pool = size_of(asked.pool, "--pool")
+    resources = BlockResources(engine, device.index, PATIENCE_S)
+    with bind(engine, device_node(device)):
+        try:
+            resources.make_pools(["pinned"], pool)
+            resources.use(BlockMover(engine, device.index))
+            chosen = drawn(asked.seed, asked.shapes, pool // POOL_PARTS)
+            shapes = measure([Shape(plan, resources) for plan in plans_of(run, chosen)], asked.rounds, asked.seed)
+        finally:
+            resources.close()
+    found = Agreements(device, read_environment(engine, device), asked.seed, tuple(shapes))
+    near = sum(each.near for each in shapes)
+    inside = sum(each.low_s <= each.measured_s <= each.high_s for each in shapes)
+    header = ["block", "blocks", "methods", "predicted", "measured", "ratio", ""]
+    print(shared.page(found, header, [cells(each) for each in shapes]))
+    refused = len(chosen) - len(shapes)
+    said = f"{near} of {len(chosen)} within {NEAR:.0%}, {inside} within the interval, {refused} refused"
+    print(f"\nseed {asked.seed}: {said}")
+    return shared.conclude(found, asked.export_json, [] if near >= PROMISED * len(chosen) else ["Too few are near."])
+
+
+def drawn(seed: int, shapes: int, most_bytes: int) -> list[tuple[int, int]]:
+    """Sizes and numbers of blocks."""
+    chance, found = np.random.default_rng(seed), list[tuple[int, int]]()
+    while len(found) < shapes:
+        size = WORD * round(math.exp(chance.uniform(math.log(SMALLEST), math.log(LARGEST))) / WORD)
+        count = round(math.exp(chance.uniform(0, math.log(MOST))))
+        if size * count <= most_bytes:
+            found.append((size, count))
+    return found
+
+
+def plans_of(run: pyxfer.Run, shapes: Sequence[tuple[int, int]]) -> list[pyxfer.OffloadPlan]:
+    """The plans of the shapes that are not refused."""
+    found = []
+    for block_bytes, blocks in shapes:
+        try:
+            found.append(pyxfer.plan_offload(block_bytes, blocks, 1.0, run=run))
+        except UsageError as error:
+            print(error)
+    return found
+
+
+class Shape:
+    """Both moves of a plan, with their times."""
+
+    def __init__(self, plan: pyxfer.OffloadPlan, resources: BlockResources) -> None:
+        self._plan = plan
+        self._moves = [_moves(plan, move, resources) for move in plan.moves]
+        self._is_right = sum(moves.verify()[0] for moves in self._moves) == len(self._moves)  # verifies each
+        self._times: list[list[float]] = [[] for _ in self._moves]
+
+    def move(self, number: int) -> None:
+        """One trial of each."""
+        for moves, times in zip(self._moves, self._times, strict=True):
+            (trial,) = moves.trial(number).values()
+            times.append(trial.elapsed_s)
+
+    def agreement(self) -> Agreement:
+        """The prediction beside the sum of the medians."""
+        plan, measured_s = self._plan, sum(map(statistics.median, self._times))
+        methods = tuple(move.method for move in plan.moves)
+        times = plan.seconds, plan.low_s, plan.high_s, measured_s
+        return Agreement(plan.block_bytes, plan.blocks, methods, *times, not self._is_right)
+
+
+def _moves(plan: pyxfer.OffloadPlan, move: Move, resources: BlockResources) -> Moves:
+    cell = BlockPlan(move.direction, "pinned", move.method, "random", plan.block_bytes, plan.blocks)
+    return Moves(cell, resources, None, seed=0)
+
+
+def measure(shapes: Sequence[Shape], rounds: int, seed: int) -> list[Agreement]:
+    """Move all shapes once a round."""
+    chance = np.random.default_rng(seed)
+    for number in range(rounds):
+        for place in chance.permutation(len(shapes)):
+            shapes[place].move(number)
+    return [shape.agreement() for shape in shapes]
+
+
+def cells(found: Agreement) -> Sequence[str]:
+    """The cells of a line."""
+    doubt = "WRONG CONTENTS" if found.wrong else "" if found.near else "not near"
+    methods = "/".join(dict.fromkeys(found.methods))
+    times = format_seconds(found.predicted_s), format_seconds(found.measured_s)
+    return [format_size(found.block_bytes), f"{found.blocks:,}", methods, *times, f"{found.ratio:.3f}", doubt]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("run", type=Path, help="a run of pyxfer blocks of this device")
+    shared.add_measuring_arguments(parser)
+    parser.add_argument("--shapes", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 31))
+    parser.add_argument("--pool", default="8GiB", help="size of each of the two pools")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    shared.run_script(main)

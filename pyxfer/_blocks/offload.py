@@ -1,0 +1,243 @@
+"""`pyxfer.plan_offload`: whether moving blocks to host memory and back pays on this host."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from typing import NamedTuple
+
+from pyxfer._blocks.plans import MEMORIES
+from pyxfer._blocks.times import HostTimes, MethodTime
+from pyxfer._document import codec
+from pyxfer._document.blocks import BlockMemory
+from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.offloads import BreakEven, KvLayout, Move, OffloadPlan, OffloadVerdict, PlanSource, counted
+from pyxfer._document.runs import BLOCKS, ORDERS, BlockOrder, OneWay, Run
+from pyxfer.errors import UsageError
+from pyxfer.units import format_size, rate_of, seconds_of, share_of, size_of, whole_of, word_of
+
+_MOST = 1 << 50
+_PLACES = 48
+"""Counts at which moving and computing are compared, from the least to the most that was measured."""
+
+
+def plan_offload(
+    block_bytes: str | int | None = None,
+    blocks: int | None = None,
+    compute_s: str | float | None = None,
+    *,
+    layout: KvLayout | None = None,
+    tokens: int | None = None,
+    prefill: str | float | None = None,
+    run: Run | str | os.PathLike[str] | None = None,
+    order: BlockOrder = "random",
+    memory: BlockMemory = "pinned",
+    share: str | float = 1.0,
+    load_only: bool = False,
+    store: str | os.PathLike[str] | None = None,
+) -> OffloadPlan:
+    """Predict whether moving blocks to host memory and back pays against computing them again.
+
+    The times are those between the cells of a run of `pyxfer blocks`. Computing takes the same time for each block.
+
+    Args:
+        block_bytes: Size of a block, such as "16KiB".
+        blocks: Number of blocks that are moved at once.
+        compute_s: The time to compute all of them again, such as "0.4s".
+        layout: The blocks of a model, from `kv_layout`, in place of `block_bytes` and `blocks`; with `tokens`.
+        tokens: Tokens in the blocks.
+        prefill: The rate of computing in place of `compute_s`, such as "12000tok/s"; with `tokens`.
+        run: A run of `pyxfer blocks` or its file; by default the newest of this host in the store.
+        order: Where the blocks are: "random", "runs" (of 16 neighbours) or "ordered" (every second).
+        memory: The host memory: "pinned" or "pageable".
+        share: Share of the link that the moves get, such as 0.5 beside another GPU on the same switch.
+        load_only: Leave out the time of storing, which some servers hide behind computing.
+        store: File or URL of the store that the run is in, as for `open_store`.
+
+    Raises:
+        UsageError: an argument is invalid, there is no run, or it has nothing near such a move.
+
+    """
+    shape = _shape(block_bytes, blocks, layout, tokens)
+    order, memory = word_of(order, ORDERS, "order"), word_of(memory, MEMORIES, "memory")
+    needed_s = _compute_s(compute_s, prefill, shape.tokens)
+    found = blocks_run(run, store)
+    times = _Moves(found, ("h2d",) if load_only else ("d2h", "h2d"), memory, order, share_of(share, "share"))
+    moves = times.at(shape.block_bytes, shape.blocks)
+    total = times.total(moves)
+    return OffloadPlan(
+        _verdict(total, needed_s),
+        *shape,
+        needed_s,
+        *total,
+        moves=tuple(times.described(way, each, shape) for way, each in moves.items()),
+        break_even=_break_even(times, shape, needed_s),
+        memory=memory,
+        order=order,
+        share=times.share,
+        times_measured=max(each.time.times_measured for each in moves.values()),
+        few_trials=any(each.time.few_trials for each in moves.values()),
+        source=PlanSource(found.device.name, found.environment.host, found.environment.taken_at),
+        layout=layout,
+    )
+
+
+class _Total(NamedTuple):
+    """Seconds of all moves, at the median and at both ends of the interval."""
+
+    seconds: float
+    low_s: float
+    high_s: float
+
+
+def _verdict(total: _Total, compute_s: float) -> OffloadVerdict:
+    if total.high_s < compute_s:
+        return "moving pays"
+    return "computing pays" if total.low_s > compute_s else "too close to say"
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+class _Shape(NamedTuple):
+    block_bytes: int
+    blocks: int
+    tokens: int | None
+
+
+def _shape(block_bytes: str | int | None, blocks: int | None, layout: KvLayout | None, tokens: int | None) -> _Shape:
+    held = None if tokens is None else whole_of(tokens, "tokens", 1, _MOST, "4096")
+    if layout is not None:
+        if not isinstance(layout, KvLayout):
+            raise UsageError(f"layout {layout!r:.80} is not one: give what pyxfer.kv_layout returns.")
+        if block_bytes is not None or blocks is not None:
+            raise UsageError("A layout has its own blocks: leave out block_bytes and blocks.")
+        if held is None:
+            raise UsageError("A layout needs the number of tokens: give tokens, such as 4096.")
+        return _Shape(layout.block_bytes, layout.blocks(held), held)
+    if block_bytes is None or blocks is None:
+        raise UsageError("A plan needs block_bytes and blocks, or the layout of a model and tokens: give two of them.")
+    return _Shape(size_of(block_bytes, "block_bytes"), whole_of(blocks, "blocks", 1, _MOST, "10000"), held)
+
+
+def _compute_s(compute_s: str | float | None, prefill: str | float | None, tokens: int | None) -> float:
+    if compute_s is not None and prefill is None:
+        return seconds_of(compute_s, "compute_s")
+    if prefill is None or compute_s is not None:
+        raise UsageError("A plan compares with the time of computing: give compute_s or prefill, one of them.")
+    rate = rate_of(prefill, "prefill")
+    if tokens is None:
+        raise UsageError("prefill is a rate of tokens, and their number is missing: give tokens.")
+    return tokens / rate
+
+
+# --- the run ---------------------------------------------------------------------------------------------------------
+
+
+def blocks_run(run: Run | str | os.PathLike[str] | None, store: str | os.PathLike[str] | None = None) -> Run:
+    """A run of `pyxfer blocks`: this one, that of a file, or the newest of this host in the store."""
+    if run is None:
+        return _newest(store)
+    found: Run = run if isinstance(run, Run) else codec.load_any(run, (Run,))
+    if found.kind != BLOCKS:
+        raise UsageError(f"The run is one of pyxfer {found.kind}, and a plan needs one of pyxfer blocks: give another.")
+    return found
+
+
+def _newest(url: str | os.PathLike[str] | None) -> Run:
+    from pyxfer._baseline.store import open_store  # a plan of a file needs no SQLAlchemy
+
+    host = platform.node()
+    with open_store(url, create=False) as store:
+        runs = [stored.run for stored in store.newest_blocks_runs(host) if isinstance(stored.run, Run)]
+        if not runs:
+            raise UsageError(
+                f"The store {store.shown} has no run of pyxfer blocks of this host ({host!r:.80}): measure one with "
+                "pyxfer blocks --export-json blocks.json, and give that file as the run."
+            )
+    return max(runs, key=lambda found: found.environment.taken_at)
+
+
+# --- moves -----------------------------------------------------------------------------------------------------------
+
+
+class _Moves:
+    """The moves of a run that make up one offload, with a share of the link."""
+
+    def __init__(self, run: Run, ways: tuple[OneWay, ...], memory: str, order: str, share: float) -> None:
+        self.share = share
+        self._times = {way: HostTimes(run, way, memory, order) for way in ways}
+        missing = [way for way, times in self._times.items() if not times.methods]
+        if missing:
+            raise UsageError(
+                f"The run has no moves {missing[0]} of {memory} memory in the order {order}: measure it again with "
+                "pyxfer blocks, or give another order or memory."
+            )
+
+    def at(self, block_bytes: int, count: int) -> dict[OneWay, MethodTime]:
+        found = self._at(block_bytes, count)
+        if found is None:
+            ranges = [each.range_of(block_bytes) for each in self._times.values()]
+            known = [each for each in ranges if each is not None]
+            what = f"{counted(count)} of {format_size(block_bytes)}"
+            if len(known) < len(ranges):
+                raise UsageError(f"The run has nothing near {what}: measure this size too, or give another.")
+            least, most = max(each.least for each in known), min(each.most for each in known)
+            raise UsageError(f"The run has nothing near {what}: give a number of blocks from {least:,} to {most:,}.")
+        return found
+
+    def _at(self, block_bytes: int, count: int) -> dict[OneWay, MethodTime] | None:
+        found = {way: times.fastest(block_bytes, count) for way, times in self._times.items()}
+        known = {way: each for way, each in found.items() if each is not None}
+        return known if len(known) == len(found) else None
+
+    def total(self, moves: dict[OneWay, MethodTime]) -> _Total:
+        times = [each.time.scaled(1 / self.share) for each in moves.values()]
+        return _Total(
+            sum(each.seconds for each in times), sum(each.low_s for each in times), sum(each.high_s for each in times)
+        )
+
+    def totals_of(self, block_bytes: int) -> list[tuple[int, _Total]]:
+        """The seconds at counts from the least to the most that the run has for this size."""
+        ranges = [each for times in self._times.values() if (each := times.range_of(block_bytes)) is not None]
+        least, most = max(each.least for each in ranges), min(each.most for each in ranges)
+        growth = (most / least) ** (1 / _PLACES)
+        counts = sorted({min(most, max(least, round(least * growth**place))) for place in range(_PLACES + 1)})
+        found = [(count, self.total_at(block_bytes, count)) for count in counts]
+        return [(count, total) for count, total in found if total is not None]
+
+    def total_at(self, block_bytes: int, count: int) -> _Total | None:
+        moves = self._at(block_bytes, count)
+        return None if moves is None else self.total(moves)
+
+    def described(self, way: OneWay, move: MethodTime, shape: _Shape) -> Move:
+        time, nbytes = move.time.scaled(1 / self.share), shape.block_bytes * shape.blocks
+        return Move(way, move.method, time.seconds, time.low_s, time.high_s, nbytes / time.seconds / 1e9)
+
+
+def _break_even(times: _Moves, shape: _Shape, compute_s: float) -> Fact[BreakEven]:
+    """From which count on a move takes less than computing, if each block takes the same part of `compute_s`."""
+    each_s = compute_s / shape.blocks
+    totals = times.totals_of(shape.block_bytes)
+
+    def first(which: int) -> int | None:
+        """The least count from which on all are faster, exact within the two counts around it."""
+        slower = [place for place, (count, total) in enumerate(totals) if total[which] >= each_s * count]
+        if not slower:
+            return totals[0][0]
+        if slower[-1] + 1 == len(totals):
+            return None
+        low, high = totals[slower[-1]][0], totals[slower[-1] + 1][0]
+        while high - low > 1:
+            middle = (low + high) // 2
+            total = times.total_at(shape.block_bytes, middle)
+            is_faster = total is not None and total[which] < each_s * middle
+            low, high = (low, middle) if is_faster else (middle, high)
+        return high
+
+    middle, best, worst = first(0), first(1), first(2)
+    if middle is None:
+        return unknown(f"moving does not even pay for {counted(totals[-1][0])}, the most that the run covers")
+    tokens = None if shape.tokens is None else math.ceil(middle * shape.tokens / shape.blocks)
+    return Fact(BreakEven(middle, middle if best is None else best, worst, tokens))
