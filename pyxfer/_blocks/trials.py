@@ -184,7 +184,7 @@ _KEPT: list[_Closeable] = []
 
 
 def _view(address: int, nbytes: int) -> Bytes:
-    view: Bytes = np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
+    view: Bytes = np.frombuffer(memoryview((ctypes.c_uint8 * nbytes).from_address(address)), np.uint8)
     return view
 
 

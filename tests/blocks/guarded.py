@@ -21,7 +21,7 @@ class OnDevice:
         self._buffer = engine.DeviceBuffer(nbytes, 0)
         memory = (ctypes.c_uint8 * nbytes).from_address(self._buffer.address)
         memory.keep = self._buffer  # type: ignore[attr-defined]
-        self.array: NDArray[Any] = np.frombuffer(memory, np.uint8)
+        self.array: NDArray[Any] = np.frombuffer(memoryview(memory), np.uint8)
 
 
 class Guarded:
