@@ -38,6 +38,10 @@ std::vector<trace::candidate> trace_candidates(std::vector<std::string> const& l
 [[nodiscard]] inline stream_view view_of(std::uintptr_t handle) {
   return stream_view{reinterpret_cast<CUstream>(handle)};
 }
+[[nodiscard]] inline std::optional<stream_view> stream_of(std::optional<std::uintptr_t> handle) {
+  if (!handle) { return std::nullopt; }
+  return view_of(*handle);
+}
 
 /// Releases the GIL while it exists.
 ///

@@ -28,11 +28,6 @@ block_pool pool_of(pool_row const& row) {
   return {address, blocks, stride};
 }
 
-std::optional<stream_view> stream_of(std::optional<std::uintptr_t> handle) {
-  if (!handle) { return std::nullopt; }
-  return view_of(*handle);
-}
-
 /// The caller's indices as they were while the GIL was held. Later another thread may write to the
 /// caller's arrays, or the copy itself if they lie in the destination.
 class kept_indices {

@@ -21,11 +21,6 @@ namespace {
 
 using numbers = std::vector<std::ptrdiff_t>;
 
-std::optional<stream_view> stream_of(std::optional<std::uintptr_t> handle) {
-  if (!handle) { return std::nullopt; }
-  return view_of(*handle);
-}
-
 void bind_staged(py::module_& module) {
   py::class_<staged>(module, "Staged", py::module_local(), py::is_final())
       .def_readonly("wall_s", &staged::wall_s)

@@ -21,16 +21,11 @@ index_slots::slot* index_slots::find_free() {
 }
 
 index_slots::slot& index_slots::take(interruption const& interrupted) {
-  polling const rest;
-  auto asked = host_clock::now();
-  while (true) {
-    if (auto* const found = find_free()) { return *found; }
-    if (rest.pause() && interrupted &&
-        seconds_between(asked, host_clock::now()) >= interruption_period_s) {
-      asked = host_clock::now();
-      if (interrupted()) { throw cancelled_error("cancelled while it waited for the device"); }
-    }
-  }
+  slot* found = nullptr;
+  poll_until([&] { return (found = find_free()) != nullptr; },
+             [&] { return interrupted && interrupted(); },
+             "cancelled while it waited for the device");
+  return *found;
 }
 
 void index_slots::give_back(slot& used) {

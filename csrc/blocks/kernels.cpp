@@ -12,25 +12,15 @@
 namespace pyxfer {
 namespace {
 
-CUfunction function_in(CUmodule loaded, char const* name) {
-  CUfunction found{};
-  PYXFER_TRY(driver().cuModuleGetFunction(&found, loaded, name));
-  return found;
-}
-
 bool is_whole(std::uint64_t value) noexcept { return value % block_kernels::word_bytes == 0; }
 
 }  // namespace
 
-block_kernels::block_kernels(int device)
-    : owned_handle{device, [](CUmodule loaded) { PYXFER_TRY(driver().cuModuleUnload(loaded)); }} {
+block_kernels::block_kernels(int device) : kernel_module{device, block_kernel_text().c_str()} {
   device_guard const guard{device};
-  CUmodule loaded{};
-  PYXFER_TRY(driver().cuModuleLoadData(&loaded, block_kernel_text().c_str()));
-  own(loaded);
-  few_ = function_in(loaded, "move_few");
-  many_ = function_in(loaded, "move_many");
-  given_ = function_in(loaded, "move_given");
+  few_ = function("move_few");
+  many_ = function("move_many");
+  given_ = function("move_given");
 }
 
 bool block_kernels::can_move(block_copy const& between) noexcept {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "blocks/list.hpp"
-#include "cuda/owned_handle.hpp"
+#include "cuda/kernel_module.hpp"
 #include "cuda/stream.hpp"
 
 #include <cuda.h>
@@ -25,7 +25,7 @@ using packed_pair = std::uint64_t;
 /// The kernels of `block_kernel_text` in the primary context of one device. They access host memory
 /// by its own address, which is that of page-locked memory on all devices since unified addressing.
 /// Each call queues one kernel, with that context current.
-class block_kernels : public owned_handle<CUmodule> {
+class block_kernels : public kernel_module {
  public:
   /// Throws `kernels_unavailable_error` if the driver does not make them.
   explicit block_kernels(int device);

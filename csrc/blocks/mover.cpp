@@ -285,22 +285,11 @@ block_pool block_mover::buffer_for(std::size_t block_bytes, std::size_t count) {
   return {buffer_->address(), blocks, block_bytes};
 }
 
-/// Calls `step(buffer, indices of its blocks, part of the list)` for each part of the list that
-/// fits into the buffer. Parts of two streams do not meet in it.
+/// Calls `step(buffer, indices of its blocks, part of the list, stream)` for each part of the list
+/// that fits into the buffer. Parts of two streams do not meet in it.
 template <typename Step>
-void block_mover::pack(block_copy const& between, block_list const& list, stream_view on,
-                       Step const& step) {
-  auto const buffer = buffer_for(between.block_bytes, list.count);
-  auto const numbers = numbers_below(buffer.blocks);
-  for (std::size_t done = 0; done < list.count; done += buffer.blocks) {
-    emptied_.hold(on);
-    step(buffer, numbers.data(), list.part(done, buffer.blocks));
-    emptied_.record(on);
-  }
-}
-
-void block_mover::upload_packed(ring& through, block_copy const& between, block_list const& list,
-                                std::optional<stream_view> on, interruption const& interrupted) {
+void block_mover::pack(block_copy const& between, block_list const& list,
+                       std::optional<stream_view> on, Step const& step) {
   auto const held = enter();
   validate(between);
   validate(between, list);
@@ -309,8 +298,20 @@ void block_mover::upload_packed(ring& through, block_copy const& between, block_
   auto const stream = used(on);
   refuse_capture(stream, "the method \"packed\"");
   std::scoped_lock const packing{packing_};
-  pack(between, list, stream,
-       [&](block_pool const& buffer, std::int64_t const* numbers, block_list const& part) {
+  auto const buffer = buffer_for(between.block_bytes, list.count);
+  auto const numbers = numbers_below(buffer.blocks);
+  for (std::size_t done = 0; done < list.count; done += buffer.blocks) {
+    emptied_.hold(stream);
+    step(buffer, numbers.data(), list.part(done, buffer.blocks), stream);
+    emptied_.record(stream);
+  }
+}
+
+void block_mover::upload_packed(ring& through, block_copy const& between, block_list const& list,
+                                std::optional<stream_view> on, interruption const& interrupted) {
+  pack(between, list, on,
+       [&](block_pool const& buffer, std::int64_t const* numbers, block_list const& part,
+           stream_view stream) {
          block_copy const scattered{buffer, between.destination, between.block_bytes};
          static_cast<void>(kernels_for(scattered));  // before anything is queued
          auto const from = layout_of(between.source, part.from, part.count, between.block_bytes);
@@ -324,16 +325,9 @@ void block_mover::upload_packed(ring& through, block_copy const& between, block_
 
 void block_mover::download_packed(ring& through, block_copy const& between, block_list const& list,
                                   std::optional<stream_view> on, interruption const& interrupted) {
-  auto const held = enter();
-  validate(between);
-  validate(between, list);
-  if (list.count == 0) { return; }
-  context_guard const guard{context_};
-  auto const stream = used(on);
-  refuse_capture(stream, "the method \"packed\"");
-  std::scoped_lock const packing{packing_};
-  pack(between, list, stream,
-       [&](block_pool const& buffer, std::int64_t const* numbers, block_list const& part) {
+  pack(between, list, on,
+       [&](block_pool const& buffer, std::int64_t const* numbers, block_list const& part,
+           stream_view stream) {
          move_by_kernel({between.source, buffer, between.block_bytes},
                         {part.from, numbers, part.count}, stream, interrupted);
          through.download(buffer.address,
@@ -355,17 +349,8 @@ void block_mover::wait(std::optional<stream_view> on, interruption const& interr
   }
   if (!passed) { passed = std::make_unique<event>(device_, event_use::order); }
   passed->record(used(on));
-  polling const rest;
-  auto asked = host_clock::now();
-  while (!passed->passed()) {
-    if (!rest.pause() || seconds_between(asked, host_clock::now()) < interruption_period_s) {
-      continue;
-    }
-    asked = host_clock::now();
-    if (interrupted && interrupted()) {
-      throw cancelled_error("cancelled while it waited for copies of blocks");
-    }
-  }
+  poll_until([&] { return passed->passed(); }, [&] { return interrupted && interrupted(); },
+             "cancelled while it waited for copies of blocks");
   {
     std::scoped_lock const giving{events_};
     idle_events_.push_back(std::move(passed));

@@ -118,7 +118,8 @@ class block_mover {
                  interruption const& interrupted);
   [[nodiscard]] block_pool buffer_for(std::size_t block_bytes, std::size_t count);
   template <typename Step>
-  void pack(block_copy const& between, block_list const& list, stream_view on, Step const& step);
+  void pack(block_copy const& between, block_list const& list, std::optional<stream_view> on,
+            Step const& step);
   [[nodiscard]] bool is_idle();
   void leave_all() noexcept;
 

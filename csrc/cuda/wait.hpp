@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cuda/error.hpp"
 #include "cuda/stream.hpp"
 
 #include <atomic>
@@ -56,6 +57,21 @@ class polling {
   std::chrono::microseconds nap_{100};
   host_clock::time_point begin_{host_clock::now()};
 };
+
+/// Polls until `ready()`. After sleeping, every tenth of a second, it asks `stopped()`, and throws
+/// `cancelled_error` with that text if it is true.
+template <typename Ready, typename Stopped>
+void poll_until(Ready const& ready, Stopped const& stopped, char const* text) {
+  polling const rest;
+  auto asked = host_clock::now();
+  while (!ready()) {
+    if (!rest.pause() || seconds_between(asked, host_clock::now()) < interruption_period_s) {
+      continue;
+    }
+    asked = host_clock::now();
+    if (stopped()) { throw cancelled_error(text); }
+  }
+}
 
 /// Polls until the device has passed `until`; false after `seconds`, or when `cancelled` is set. It
 /// never blocks inside the driver, because that could not be ended.

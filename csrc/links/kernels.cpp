@@ -3,7 +3,6 @@
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
 #include "cuda/error.hpp"
-#include "cuda/wait.hpp"
 #include "links/kernel_text.hpp"
 
 #include <array>
@@ -17,12 +16,6 @@ constexpr unsigned int copy_threads = 512;
 constexpr std::uint32_t any_multiprocessor = 0xffffffff;
 constexpr double ns_per_s = 1e9;
 
-CUfunction function_in(CUmodule loaded, char const* name) {
-  CUfunction found{};
-  PYXFER_TRY(driver().cuModuleGetFunction(&found, loaded, name));
-  return found;
-}
-
 void launch(CUfunction function, unsigned int blocks, unsigned int threads, void** parameters,
             stream_view on) {
   PYXFER_TRY(driver().cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, on.handle(),
@@ -31,24 +24,14 @@ void launch(CUfunction function, unsigned int blocks, unsigned int threads, void
 
 }  // namespace
 
-kernel_module::kernel_module(int device)
-    : owned_handle{device, [](CUmodule loaded) { PYXFER_TRY(driver().cuModuleUnload(loaded)); }} {
-  device_guard const guard{device};
-  auto const begin = host_clock::now();
-  CUmodule loaded{};
-  PYXFER_TRY(driver().cuModuleLoadData(&loaded, kernel_text));
-  load_s_ = seconds_between(begin, host_clock::now());
-  own(loaded);
-}
-
 kernels::kernels(int device)
     : multiprocessors_{
           static_cast<unsigned int>(device_attribute(device, cudaDevAttrMultiProcessorCount))},
-      module_{device} {
+      module_{device, kernel_text} {
   device_guard const guard{device};
-  copy_ = function_in(module_.handle(), "copy16");
-  chase_ = function_in(module_.handle(), "chase");
-  gate_ = function_in(module_.handle(), "gate");
+  copy_ = module_.function("copy16");
+  chase_ = module_.function("chase");
+  gate_ = module_.function("gate");
 }
 
 void kernels::copy(std::uintptr_t destination, std::uintptr_t source, std::size_t bytes,

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cuda/owned_handle.hpp"
+#include "cuda/kernel_module.hpp"
 #include "cuda/stream.hpp"
 #include "links/user_count.hpp"
 
@@ -21,15 +21,6 @@ struct chase_result {
   std::uint32_t ran;
 };
 static_assert(sizeof(chase_result) == 32, "the kernel writes these offsets");
-
-class kernel_module : public owned_handle<CUmodule> {
- public:
-  explicit kernel_module(int device);
-  [[nodiscard]] double load_s() const noexcept { return load_s_; }
-
- private:
-  double load_s_;
-};
 
 /// The kernels of `kernel_text` in the primary context of one device. Addresses are those by which
 /// the device accesses the memory. Several threads may launch them and call close() at a time.

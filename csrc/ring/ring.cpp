@@ -105,17 +105,9 @@ bool ring::state::await_idle(double seconds) const {
 
 /// Nothing could end a wait inside the driver.
 void ring::state::await_work_of(stream_view on, interruption const& interrupted) const {
-  polling const rest;
-  auto asked = host_clock::now();
-  while (!is_idle(on)) {
-    if (!rest.pause() || seconds_between(asked, host_clock::now()) < interruption_period_s) {
-      continue;
-    }
-    asked = host_clock::now();
-    if (queue.is_closed() || (interrupted && interrupted())) {
-      throw cancelled_error("cancelled while it waited for a stream");
-    }
-  }
+  poll_until([&] { return is_idle(on); },
+             [&] { return queue.is_closed() || (interrupted && interrupted()); },
+             "cancelled while it waited for a stream");
 }
 
 void ring::state::release() {
