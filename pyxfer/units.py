@@ -84,8 +84,8 @@ def parse_sizes(text: str, name: str = "Size") -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
-def parse_ratio(text: str, name: str = "Share") -> float:
-    """Parse a share above 0 and below 1, such as `0.5%` or `0.005`.
+def parse_ratio(text: str, name: str = "Share", *, may_be_whole: bool = False) -> float:
+    """Parse a share above 0 and below 1, or also `100%`, such as `0.5%` or `0.005`.
 
     A large one needs the percent sign, because `0.5` may be meant as 0.5 %.
     """
@@ -93,7 +93,7 @@ def parse_ratio(text: str, name: str = "Share") -> float:
     if unit not in ("", "%"):
         raise UsageError(f"{name} {_shown(text)} has the unknown unit {_shown(unit)}: {_RATIO_EXAMPLE}")
     ratio = number / 100 if unit else number
-    if ratio >= 1:
+    if ratio > 1 or (ratio == 1 and not may_be_whole):
         raise UsageError(f"{name} {_shown(text)} is not below 100%: {_RATIO_EXAMPLE}")
     if not unit and 10 * ratio >= 1:
         percent = f"{float(ratio) * 100:g}%"
@@ -160,8 +160,7 @@ def seconds_of(value: str | float, name: str, most: float = MAX_RUN_S) -> float:
 
 def share_of(value: str | float, name: str) -> float:
     """A share above 0 and at most 1, from text such as `1%` or a number."""
-    is_whole = isinstance(value, str) and value.strip() == "100%"
-    share = 1.0 if is_whole else parse_ratio(value, name) if isinstance(value, str) else value
+    share = parse_ratio(value, name, may_be_whole=True) if isinstance(value, str) else value
     if not _is_real(share) or not 0 < share <= 1:
         raise UsageError(f'{name} {value!r:.80} is not above zero and at most 1: give 0.005 or "0.5%".')
     return float(share)

@@ -24,15 +24,15 @@ from pyxfer.units import size_of, word_of
 
 if TYPE_CHECKING:
     from pyxfer._blocks.choice import Choices
-    from pyxfer._blocks.mover import Indices, Kind, Method, Pool
-    from pyxfer._document.blocks import BlockDirection
+    from pyxfer._blocks.mover import Indices, Kind, Pool
+    from pyxfer._document.blocks import BlockDirection, BlockMethod
     from pyxfer._upload.targets import OnDevice
     from pyxfer._upload.uploader import Uploader
     from pyxfer.native._cuda import BlockPair
 
 MAX_CAPTURED = 256
 """Indices on the host that a CUDA graph can hold: the kernel's launch brings them with it."""
-_METHODS: tuple[Literal["auto"] | Method, ...] = ("auto", "loop", "batch", "strided", "kernel", "packed")
+_METHODS: tuple[Literal["auto"] | BlockMethod, ...] = ("auto", "loop", "batch", "strided", "kernel", "packed")
 _BATCH_BYTES = 256 << 10
 _HANDLES = 1 << 64
 
@@ -305,7 +305,7 @@ def _current_stream(mover: BlockMover, source: int | None, destination: int | No
 # --- the method ------------------------------------------------------------------------------------------------------
 
 
-def _chosen(shared: _Shared, method: str, call: _Call) -> Method:
+def _chosen(shared: _Shared, method: str, call: _Call) -> BlockMethod:
     """The method to use: possible for this call, or UsageError."""
     mover = shared.mover
     possible = mover.methods(call.source, call.destination, call.block_bytes)
@@ -322,26 +322,24 @@ def _chosen(shared: _Shared, method: str, call: _Call) -> Method:
     return wanted
 
 
-def _fastest_method(shared: _Shared, possible: tuple[Method, ...], call: _Call) -> Method:
+def _fastest_method(shared: _Shared, possible: tuple[BlockMethod, ...], call: _Call) -> BlockMethod:
     if "packed" in possible and "pageable" in call.kinds:
         return "packed"
-    if _is_one_run(call):
+    count, runs = call.lists[0].size, _runs_in(call)
+    if runs == 1 and count * call.block_bytes >= _BATCH_BYTES:  # one copy takes many neighbours the fastest
         return "loop"
     refused = {"packed", "strided"}
     if call.captured:
-        refused |= {"batch"} if call.lists[0].size <= MAX_CAPTURED else {"batch", "kernel"}
+        refused |= {"batch"} if count <= MAX_CAPTURED else {"batch", "kernel"}
     if call.stream in LEGACY_STREAMS:
         refused |= {"batch"}
     allowed = tuple(method for method in possible if method not in refused)
     if "pageable" not in call.kinds and (choices := _choices_of(shared, call)) is not None:
         direction: BlockDirection = "d2h" if call.source.kind == "device" else "h2d"
-        runs = _runs_in(call)
-        found = choices.method_for(
-            direction, "pinned", call.block_bytes, call.lists[0].size, runs=runs, possible=allowed
-        )
+        found = choices.method_for(direction, "pinned", call.block_bytes, count, runs=runs, possible=allowed)
         if found is not None:
             return found
-    usual: tuple[Method, ...] = ("kernel", "batch") if call.block_bytes < _BATCH_BYTES else ("batch", "loop")
+    usual: tuple[BlockMethod, ...] = ("kernel", "batch") if call.block_bytes < _BATCH_BYTES else ("batch", "loop")
     return next((method for method in usual if method in allowed), "loop")
 
 
@@ -362,23 +360,10 @@ def _choices_of(shared: _Shared, call: _Call) -> Choices | None:
 def _runs_in(call: _Call) -> int:
     """How many copies are left when neighbours are merged."""
     source, destination = call.lists
-    if call.source.stride != call.block_bytes or call.destination.stride != call.block_bytes:
+    merges = call.source.stride == call.destination.stride == call.block_bytes
+    if not merges or source.size != destination.size:  # the mover refuses lists of two sizes
         return source.size
     return 1 + int(np.count_nonzero((np.diff(source) != 1) | (np.diff(destination) != 1)))
-
-
-def _is_one_run(call: _Call) -> bool:
-    """Whether all blocks are neighbours and many bytes, which one copy takes the fastest."""
-    source, destination = call.lists
-    last = source.size - 1
-    if source.size * call.block_bytes < _BATCH_BYTES or source.size != destination.size:
-        return False
-    return bool(
-        call.source.stride == call.destination.stride == call.block_bytes
-        and source[last] - source[0] == last == destination[last] - destination[0]
-        and (np.diff(source) == 1).all()
-        and (np.diff(destination) == 1).all()
-    )
 
 
 def _why_not(mover: BlockMover, method: str, call: _Call) -> str:

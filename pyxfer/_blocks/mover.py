@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from pyxfer._document.blocks import BlockMethod
     from pyxfer.native import Engine
     from pyxfer.native._cuda import BlockPair
 
     Indices: TypeAlias = NDArray[np.int64]
 
-Method = Literal["loop", "batch", "strided", "kernel", "packed"]
 Kind = Literal["device", "pinned", "pageable"]
 
 WORD_BYTES = 16  # of the kernel
@@ -65,7 +65,7 @@ class BlockMover:
         """The most blocks of threads that the kernel is launched with."""
         return self._native.kernel_shape[0]
 
-    def methods(self, source: Pool, destination: Pool, block_bytes: int) -> tuple[Method, ...]:
+    def methods(self, source: Pool, destination: Pool, block_bytes: int) -> tuple[BlockMethod, ...]:
         """The methods that are possible here. `strided` also needs indices that go up by equal steps."""
         kinds = {source.kind, destination.kind}
         on_device = [pool for pool in (source, destination) if pool.kind == "device"]
@@ -76,7 +76,7 @@ class BlockMover:
         can_pack = has_kernel and len(on_device) == 1 and block_bytes <= MAX_PACKED_BYTES
         if "pageable" in kinds:
             return ("loop", "packed") if can_pack else ("loop",)
-        found: list[Method] = ["loop"]
+        found: list[BlockMethod] = ["loop"]
         if self._native.has_batch:
             found.append("batch")
         found.append("strided")
@@ -90,7 +90,7 @@ class BlockMover:
 
     def move(
         self,
-        method: Method,
+        method: BlockMethod,
         source: Pool,
         destination: Pool,
         source_indices: Indices,

@@ -40,6 +40,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"source_indices": [True, False]}, "holds bool and no whole numbers"),
     ({"source_indices": [[0, 1]]}, "has 2 dimensions"),
     ({"source_indices": [0, 1, 2]}, "3 source_indices and 2 destination_indices"),
+    (
+        {"source_indices": [0, 1, 2, 3, 4], "destination_indices": [2, 3, 4]},
+        "5 source_indices and 3",
+    ),
     ({"source_indices": [0, [1]]}, "source_indices: "),
     ({"method": "memcpy"}, "method 'memcpy' is unknown"),
     ({"method": "strided", "source_indices": [1, 0]}, "equal steps"),
