@@ -304,6 +304,101 @@ void bind_transfers(owner_class<ring>& kind) {
       py::arg("device_address"), py::arg("stream"), release_gil());
 }
 
+conversion conversion_of(std::string const& from, std::string const& to, bool casts_on_host,
+                         std::vector<std::uint64_t> const& extents,
+                         std::vector<std::uint64_t> const& strides) {
+  conversion made{item_kind_of(from), item_kind_of(to), casts_on_host, {}, 0};
+  if (!can_cast(made.from, made.to)) {
+    throw std::invalid_argument(from + " is not converted to " + to);
+  }
+  if (extents.size() != strides.size() || extents.size() > item_order::most_axes) {
+    throw std::invalid_argument("an order has an extent and a stride for each of up to six axes");
+  }
+  made.order.axes = extents.size();
+  std::copy(extents.begin(), extents.end(), made.order.extents.begin());
+  std::copy(strides.begin(), strides.end(), made.order.strides.begin());
+  return made;
+}
+
+conversion with_result(conversion by, std::uintptr_t result) {
+  by.result = result;
+  return by;
+}
+
+/// Throws std::invalid_argument if the items have another size than those that are converted.
+layout items_of(conversion const& by, std::uintptr_t address, std::ptrdiff_t itemsize,
+                numbers const& shape, numbers const& strides) {
+  if (itemsize != static_cast<std::ptrdiff_t>(bytes_of(by.from))) {
+    throw std::invalid_argument(std::string{"items of "} + word_of(by.from) + " have " +
+                                std::to_string(bytes_of(by.from)) + " bytes, and not " +
+                                std::to_string(itemsize));
+  }
+  return {address, itemsize, shape, strides};
+}
+
+void bind_conversion(py::module_& module) {
+  py::class_<conversion>(module, "Conversion", py::module_local(), py::is_final())
+      .def(py::init(&conversion_of), py::arg("source"), py::arg("to"), py::arg("casts_on_host"),
+           py::arg("extents"), py::arg("strides"))
+      .def_property_readonly("casts_on_host",
+                             [](conversion const& self) { return self.casts_on_host; })
+      .def_property_readonly("has_kernel", &conversion::has_kernel)
+      .def("crossing_bytes", &conversion::crossing_bytes, py::arg("nbytes"))
+      .def(
+          "cast",
+          [](conversion const& self, std::uintptr_t address, std::ptrdiff_t itemsize,
+             numbers const& shape, numbers const& strides, std::uintptr_t to) {
+            auto const from = items_of(self, address, itemsize, shape, strides);
+            read_converted(from, self, 0,
+                           from.bytes() / bytes_of(self.from) * bytes_of(self.crossing()),
+                           reinterpret_cast<void*>(to));
+          },
+          py::arg("address"), py::arg("itemsize"), py::arg("shape"), py::arg("strides"),
+          py::arg("to_address"), release_gil());
+}
+
+/// `crossed` is memory for what crosses, and the result's own if no kernel reads it.
+void bind_converting(owner_class<ring>& kind) {
+  kind.def("prepare", &ring::prepare, py::arg("conversion"), release_gil());
+  kind.def(
+      "upload",
+      [](ring& self, std::uintptr_t address, std::ptrdiff_t itemsize, numbers const& shape,
+         numbers const& strides, conversion const& by, std::uintptr_t crossed,
+         std::uintptr_t result, std::optional<std::uintptr_t> after, bool wait) {
+        auto const from = items_of(by, address, itemsize, shape, strides);
+        auto const converting = with_result(by, result);
+        return run_interruptibly([&](interruption const& interrupted) {
+          return self.upload(from, crossed, stream_of(after), wait, interrupted, &converting);
+        });
+      },
+      py::arg("address"), py::arg("itemsize"), py::arg("shape"), py::arg("strides"),
+      py::arg("conversion"), py::arg("crossed_address"), py::arg("device_address"),
+      py::arg("stream"), py::arg("wait"), release_gil());
+  kind.def(
+      "upload_at_once",
+      [](ring& self, std::uintptr_t address, std::ptrdiff_t itemsize, numbers const& shape,
+         numbers const& strides, conversion const& by, std::uintptr_t crossed,
+         std::uintptr_t result, std::optional<std::uintptr_t> on) {
+        auto const converting = with_result(by, result);
+        return self.upload_at_once(items_of(by, address, itemsize, shape, strides), crossed,
+                                   stream_of(on), &converting);
+      },
+      py::arg("address"), py::arg("itemsize"), py::arg("shape"), py::arg("strides"),
+      py::arg("conversion"), py::arg("crossed_address"), py::arg("device_address"),
+      py::arg("stream"), release_gil());
+  kind.def(
+      "start_upload",
+      [](ring& self, std::uintptr_t address, std::ptrdiff_t itemsize, numbers const& shape,
+         numbers const& strides, conversion const& by, std::uintptr_t crossed,
+         std::uintptr_t result, std::optional<std::uintptr_t> after) {
+        return self.start_upload(items_of(by, address, itemsize, shape, strides), crossed,
+                                 stream_of(after), with_result(by, result));
+      },
+      py::arg("address"), py::arg("itemsize"), py::arg("shape"), py::arg("strides"),
+      py::arg("conversion"), py::arg("crossed_address"), py::arg("device_address"),
+      py::arg("stream"), release_gil());
+}
+
 void bind_reads(owner_class<ring>& kind) {
   kind.def(
       "start_read",
@@ -335,6 +430,7 @@ void bind_ring(py::module_& module) {
   bind_ticket(module);
   bind_pack(module);
   bind_files(module);
+  bind_conversion(module);
   owner_class<ring> kind(module, "Ring", py::module_local(), py::is_final());
   kind.def(py::init([](int device, int threads, std::ptrdiff_t chunk_bytes, int slots,
                        std::string const& fill, int spin_us, std::ptrdiff_t direct_bytes) {
@@ -347,6 +443,7 @@ void bind_ring(py::module_& module) {
            py::arg("device"), py::arg("threads"), py::arg("chunk_bytes"), py::arg("slots"),
            py::arg("fill"), py::arg("spin_us"), py::arg("direct_bytes") = 0);
   bind_transfers(kind);
+  bind_converting(kind);
   bind_reads(kind);
   bind_properties(kind);
   kind.def(

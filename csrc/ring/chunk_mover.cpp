@@ -32,8 +32,13 @@ void copy_chunk(chunk const& part, void* slot, transfer const& shared, double& f
 
 }  // namespace
 
-chunk_mover::chunk_mover(int device, std::uintptr_t slots, ring_settings const& made)
-    : slots_{slots}, chunk_bytes_{made.chunk_bytes}, order_{made}, stream_{device} {
+chunk_mover::chunk_mover(int device, std::uintptr_t slots, ring_settings const& made,
+                         conversion_kernels& converting)
+    : slots_{slots},
+      chunk_bytes_{made.chunk_bytes},
+      order_{made},
+      stream_{device},
+      converting_{&converting} {
   copies_.reserve(most_under_way);
   for (std::size_t i = 0; i < most_under_way; ++i) {
     copies_.push_back({event{device, event_use::order}, 0});
@@ -44,7 +49,16 @@ void chunk_mover::prepare(transfer& next, std::size_t chunks) {
   settle();
   auto const part = next.way() == direction::h2d ? slot_order::part::fill : slot_order::part::empty;
   issued_ = 0;
+  converted_ = 0;
   totals_ = {};
+  if (next.kernel() != nullptr) {
+    converting_->prepare(*next.kernel());
+    if (!follows_) {
+      follows_.emplace(
+          followers{stream{stream_.device()}, event{stream_.device(), event_use::order}});
+    }
+  }
+  if (follows_) { follows_->are_used = false; }
   auto const most = next.most_slots();
   auto const other_round = order_.round_for(chunks, part, most) != order_.round();
   // An early return means that the transfer is stopped: no thread claims a chunk.
@@ -104,7 +118,7 @@ void chunk_mover::add(staged const& own) {
 }
 
 bool chunk_mover::copy_direct(transfer& shared, bool wait, std::size_t piece_bytes) {
-  auto const bytes = shared.array().bytes();
+  auto const bytes = shared.bytes();
   for (std::size_t begin = 0; begin < bytes; begin += piece_bytes) {
     if (!await_copies_under_way(most_under_way - 1, shared)) { return false; }
     chunk const piece{0, begin, std::min(bytes, begin + piece_bytes)};
@@ -189,7 +203,23 @@ void chunk_mover::copy_between(std::uintptr_t host, chunk const& part, transfer 
     copy_async({shared.way(), host + offset, device, bytes, 0, 1}, 0, stream_.view());
   });
   record(end);
+  if (shared.kernel() != nullptr) { convert(part, shared); }
   settled_ = true;
+}
+
+/// Queues the kernel for the bytes that have crossed since the last one, behind their copy.
+void chunk_mover::convert(chunk const& part, transfer const& shared) {
+  auto const is_last = part.end == shared.bytes();
+  if (part.end - converted_ < converted_piece && !is_last) { return; }
+  last().hold(follows_->on.view());
+  follows_->are_used = true;
+  converting_->launch(*shared.kernel(), shared.device(), converted_, part.end, follows_->on.view());
+  follows_->ended.record(follows_->on.view());
+  converted_ = part.end;
+}
+
+bool chunk_mover::has_converted() const {
+  return !follows_ || !follows_->are_used || follows_->ended.passed();
 }
 
 void chunk_mover::record(std::uint64_t end) {
@@ -205,7 +235,8 @@ bool chunk_mover::finish(transfer& shared, bool wait) {
     {
       // try_to_lock, because a thread that sleeps for a lock wakes late.
       std::unique_lock<std::mutex> const held{polling_, std::try_to_lock};
-      if (held && order_.issued() == order_.end() && (!wait || under_way() == 0)) { return true; }
+      auto const all_issued = held && order_.issued() == order_.end();
+      if (all_issued && (!wait || (under_way() == 0 && has_converted()))) { return true; }
       if (shared.is_stopped()) { return false; }
       if (held && poll_copies(shared)) {
         rest.reset();
@@ -223,8 +254,14 @@ staged chunk_mover::totals() const {
   return found;
 }
 
+void chunk_mover::hold(stream_view waiting) const {
+  last().hold(waiting);
+  if (follows_ && follows_->are_used) { follows_->ended.hold(waiting); }
+}
+
 bool chunk_mover::wait(double seconds, std::atomic<bool> const* cancelled) const {
-  return wait_for(last(), seconds, cancelled);
+  if (!wait_for(last(), seconds, cancelled)) { return false; }
+  return !follows_ || !follows_->are_used || wait_for(follows_->ended, seconds, cancelled);
 }
 
 bool chunk_mover::await_idle(double seconds) const {
@@ -236,7 +273,7 @@ bool chunk_mover::await_idle(double seconds) const {
   return true;
 }
 
-/// Asks the stream, not an event, because the event of a copy may not have been recorded.
+/// Asks the streams, not an event, because the event of a copy may not have been recorded.
 bool chunk_mover::is_idle() const {
   auto const status = cudaStreamQuery(stream_.handle());
   if (status == cudaErrorNotReady) {
@@ -244,12 +281,13 @@ bool chunk_mover::is_idle() const {
     return false;
   }
   PYXFER_TRY_STATUS("cudaStreamQuery", status);
-  return true;
+  return !follows_ || pyxfer::is_idle(follows_->on.view());
 }
 
 void chunk_mover::settle() {
   if (settled_) { return; }
   record(order_.end());
+  if (follows_ && follows_->are_used) { follows_->ended.record(follows_->on.view()); }
   settled_ = true;
 }
 
@@ -257,6 +295,10 @@ void chunk_mover::close() {
   closing all;
   for (auto& entry : copies_) { all.close(entry.passed); }
   all.close(stream_);
+  if (follows_) {
+    all.close(follows_->on);
+    all.close(follows_->ended);
+  }
   all.finish();
 }
 

@@ -2,12 +2,14 @@
 
 #include "cuda/stream.hpp"
 #include "cuda/wait.hpp"
+#include "ring/conversion.hpp"
 #include "ring/settings.hpp"
 #include "ring/slot_order.hpp"
 #include "ring/transfer.hpp"
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace pyxfer {
@@ -20,6 +22,7 @@ namespace pyxfer {
 /// | field                                      | written by               | read by    | ordered by                      |
 /// |--------------------------------------------|--------------------------|------------|---------------------------------|
 /// | copies_, begun_, ended_, settled_, issued_ | the holder of polling_   | the same   | polling_, while the crew works  |
+/// | follows_, converted_                       | the holder of polling_   | the same   | polling_, while the crew works  |
 /// | the same                                   | the caller               | the caller | the crew has returned           |
 /// | totals_                                    | every thread, at its end | the caller | summing_; the crew has returned |
 // clang-format on
@@ -29,9 +32,13 @@ class chunk_mover {
   /// A cancelled transfer waits for the pieces of its array that are under way. Three of them take
   /// 8 ms at 25 GB/s. The start of a copy takes less than 0.2 % of the time of a piece.
   static constexpr std::size_t usual_piece = std::size_t{64} << 20U;
+  /// Bytes that a kernel converts at least, until the last ones. The time of the last kernel is not
+  /// hidden, and each costs the thread that issues copies some microseconds.
+  static constexpr std::size_t converted_piece = std::size_t{4} << 20U;
 
   /// `slots` is the address of the first slot; the others follow it in page-locked memory.
-  chunk_mover(int device, std::uintptr_t slots, ring_settings const& made);
+  chunk_mover(int device, std::uintptr_t slots, ring_settings const& made,
+              conversion_kernels& converting);
 
   /// Begins a transfer of that many chunks, after the threads of the previous one have returned.
   /// Its copies may still be under way.
@@ -55,11 +62,12 @@ class chunk_mover {
   [[nodiscard]] staged totals() const;
 
   [[nodiscard]] bool has_issued() const noexcept { return issued_ != 0; }
-  /// Makes later work of a stream wait for the copies that were issued.
-  void hold(stream_view waiting) const { last().hold(waiting); }
-  /// Waits for the copies that were issued; false after `seconds`, or when `cancelled` is set.
+  /// Makes later work of a stream wait for the copies that were issued, and for their kernels.
+  void hold(stream_view waiting) const;
+  /// Waits for the copies that were issued, and for their kernels; false after `seconds`, or when
+  /// `cancelled` is set.
   [[nodiscard]] bool wait(double seconds, std::atomic<bool> const* cancelled) const;
-  /// Waits until the stream of the copies is idle; false after `seconds`.
+  /// Waits until the copies and their kernels have ended; false after `seconds`.
   [[nodiscard]] bool await_idle(double seconds) const;
   /// Whether an event was recorded behind the last copy.
   [[nodiscard]] bool is_settled() const noexcept { return settled_; }
@@ -72,6 +80,12 @@ class chunk_mover {
   struct copy {
     event passed;
     std::uint64_t end;  ///< number of the first chunk after it
+  };
+  /// The kernels that follow copies, of the transfers that have some.
+  struct followers {
+    stream on;
+    event ended;
+    bool are_used{false};  ///< by this transfer
   };
   enum class role { caller, crew };
 
@@ -87,6 +101,8 @@ class chunk_mover {
   void issue(slot_order::run const& taken, transfer const& shared);
   void copy_between(std::uintptr_t host, chunk const& part, transfer const& shared,
                     std::uint64_t end);
+  void convert(chunk const& part, transfer const& shared);
+  [[nodiscard]] bool has_converted() const;
   void record(std::uint64_t end);
   [[nodiscard]] bool is_idle() const;
   [[nodiscard]] std::size_t under_way() const noexcept { return begun_ - ended_; }
@@ -97,12 +113,15 @@ class chunk_mover {
   slot_order order_;
   stream stream_;
   std::vector<copy> copies_;
+  conversion_kernels* converting_;
 
   alignas(cache_line) std::mutex polling_;
   std::size_t begun_{};  ///< number of copies with an event
   std::size_t ended_{};  ///< number of those that are known to have ended
   bool settled_{true};
   std::size_t issued_{};  ///< number of copies of this transfer
+  std::optional<followers> follows_;
+  std::size_t converted_{};  ///< bytes of this transfer whose kernels are queued
 
   std::mutex summing_;
   staged totals_{};

@@ -52,7 +52,8 @@ struct ring::state {
       : context{primary_context(on)},
         begins{on, event_use::order},
         small{on},
-        moving{std::make_unique<staging>(on, context, made)},
+        converting{on},
+        moving{std::make_unique<staging>(on, context, made, converting)},
         reads_pageable_memory{moving->reads_pageable_memory()} {}
 
   staged run(staging_request request, std::optional<stream_view> after,
@@ -63,8 +64,9 @@ struct ring::state {
 
   CUcontext context;
   event begins;
-  stream small;                     ///< of uploads at once that have no stream of their caller
-  std::shared_mutex in_use;         ///< held exclusively by `close`, while it releases
+  stream small;              ///< of uploads at once that have no stream of their caller
+  std::shared_mutex in_use;  ///< held exclusively by `close`, while it releases
+  conversion_kernels converting;
   std::unique_ptr<staging> moving;  ///< null when it is closed
   bool const reads_pageable_memory;
   std::atomic<bool> abandoned{false};
@@ -117,6 +119,7 @@ void ring::state::release() {
   all.close(*moving);
   all.close(begins);
   all.close(small);
+  all.close(converting);
   moving.reset();
   all.finish();
 }
@@ -133,12 +136,13 @@ ring::~ring() {
 }
 
 staged ring::upload(layout const& from, std::uintptr_t to, std::optional<stream_view> after,
-                    bool wait, interruption const& interrupted) {
+                    bool wait, interruption const& interrupted, conversion const* by) {
   note_process();
   require_device_memory(to, from);
   auto const front = state_->queue.enter(interrupted);
-  return state_->run({direction::h2d, from, to, nullptr, after, wait, false, &interrupted}, after,
-                     front.cancelled());
+  return state_->run(
+      {direction::h2d, from, to, nullptr, after, wait, false, &interrupted, nullptr, by}, after,
+      front.cancelled());
 }
 
 staged ring::download(std::uintptr_t from, layout const& to, std::optional<stream_view> after,
@@ -151,29 +155,40 @@ staged ring::download(std::uintptr_t from, layout const& to, std::optional<strea
                      after, front.cancelled());
 }
 
-bool ring::upload_at_once(layout const& from, std::uintptr_t to, std::optional<stream_view> on) {
+bool ring::upload_at_once(layout const& from, std::uintptr_t to, std::optional<stream_view> on,
+                          conversion const* by) {
   note_process();
   require_device_memory(to, from);
   std::shared_lock<std::shared_mutex> held;
   if (!on) { held = std::shared_lock{state_->in_use}; }
+  auto const bytes = by != nullptr ? by->crossing_bytes(from.bytes()) : from.bytes();
   // A device that reads pageable memory itself may read the array after the call has returned.
-  if (from.bytes() > most_at_once || state_->reads_pageable_memory || state_->queue.is_closed()) {
+  if (std::max(bytes, from.bytes()) > most_at_once || state_->reads_pageable_memory ||
+      state_->queue.is_closed()) {
     return false;
   }
   context_guard const guard{state_->context};
   if (on) { require_no_capture(*on); }
-  if (from.bytes() == 0) { return true; }
+  if (bytes == 0) { return true; }
   auto const* array = reinterpret_cast<void const*>(from.address());
+  auto const casts = by != nullptr && by->casts_on_host;
   thread_local std::vector<unsigned char> gathered;
-  if (!from.is_contiguous()) {
-    gathered.resize(std::max(gathered.size(), from.bytes()));
-    from.read(0, from.bytes(), gathered.data(), fill_kernel_of(fill_kind::plain).copy);
+  if (casts || !from.is_contiguous()) {
+    gathered.resize(std::max(gathered.size(), bytes));
     array = gathered.data();
+    if (casts) {
+      read_converted(from, *by, 0, bytes, gathered.data());
+    } else {
+      from.read(0, bytes, gathered.data(), fill_kernel_of(fill_kind::plain).copy);
+    }
   } else if (known_memory(from.address(), from.bytes()) != known_as::pageable) {
     return false;
   }
   auto const used = on.value_or(state_->small.view());
-  PYXFER_TRY(driver().cuMemcpyHtoDAsync(to, array, from.bytes(), used.handle()));
+  auto const has_kernel = by != nullptr && by->has_kernel();
+  if (has_kernel) { state_->converting.prepare(*by); }  // it may fail, and then nothing was copied
+  PYXFER_TRY(driver().cuMemcpyHtoDAsync(to, array, bytes, used.handle()));
+  if (has_kernel) { state_->converting.launch(*by, to, 0, bytes, used); }
   return true;
 }
 
@@ -201,15 +216,25 @@ bool ring::download_at_once(std::uintptr_t from, layout const& to, stream_view o
   return true;
 }
 
-ticket ring::start_upload(layout const& from, std::uintptr_t to, std::optional<stream_view> after) {
+ticket ring::start_upload(layout const& from, std::uintptr_t to, std::optional<stream_view> after,
+                          std::optional<conversion> const& by) {
   note_process();
   require_device_memory(to, from);
   auto* const used = state_.get();
   auto const begins = begin_after(after);
-  return used->queue.start([used, from, to, begins](std::atomic<bool>& cancelled) {
-    return used->run({direction::h2d, from, to, begins.get(), std::nullopt, true, true, nullptr},
+  return used->queue.start([used, from, to, begins, by](std::atomic<bool>& cancelled) {
+    return used->run({direction::h2d, from, to, begins.get(), std::nullopt, true, true, nullptr,
+                      nullptr, by ? &*by : nullptr},
                      std::nullopt, cancelled);
   });
+}
+
+void ring::prepare(conversion const& by) {
+  note_process();
+  std::shared_lock const held{state_->in_use};
+  if (!state_->moving || !by.has_kernel()) { return; }
+  context_guard const guard{state_->context};
+  state_->converting.prepare(by);
 }
 
 ticket ring::start_read(std::shared_ptr<file_window const> from, std::optional<stream_view> after) {

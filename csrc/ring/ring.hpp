@@ -2,6 +2,7 @@
 
 #include "copy/timed.hpp"
 #include "cuda/stream.hpp"
+#include "ring/conversion.hpp"
 #include "ring/files.hpp"
 #include "ring/layout.hpp"
 #include "ring/queue.hpp"
@@ -53,9 +54,11 @@ class ring {
   [[nodiscard]] chunk_plan plan_for(std::size_t bytes) const noexcept { return {bytes, settings_}; }
 
   /// Returns when the array has been read and may be changed, or with `wait` when its bytes are on
-  /// the device. Without `wait`, later work of `after` waits for the bytes.
+  /// the device. Without `wait`, later work of `after` waits for the bytes. `by` is null if the
+  /// items arrive as they are. If it has a kernel, `to` is memory for what crosses, which must stay
+  /// valid as long as the result.
   staged upload(layout const& from, std::uintptr_t to, std::optional<stream_view> after, bool wait,
-                interruption const& interrupted = {});
+                interruption const& interrupted = {}, conversion const* by = nullptr);
   /// Returns when the array has been written. After an error it may be written in part.
   staged download(std::uintptr_t from, layout const& to, std::optional<stream_view> after,
                   interruption const& interrupted = {});
@@ -64,7 +67,7 @@ class ring {
   /// `await_at_once`. Returns false, without a copy, if the array is larger than `most_at_once` or
   /// may be read later, or if the ring is closed.
   [[nodiscard]] bool upload_at_once(layout const& from, std::uintptr_t to,
-                                    std::optional<stream_view> on);
+                                    std::optional<stream_view> on, conversion const* by = nullptr);
   /// Returns when the uploads at once without a stream, of any thread, have arrived.
   void await_at_once(interruption const& interrupted = {});
   /// The same in the other direction. It waits for the stream's earlier work, which `interrupted`
@@ -74,7 +77,12 @@ class ring {
   /// Returns at once. When the ticket is done, the bytes are on the device. Until then the array,
   /// the device memory and the stream must stay valid, and the array must not be changed.
   [[nodiscard]] ticket start_upload(layout const& from, std::uintptr_t to,
-                                    std::optional<stream_view> after);
+                                    std::optional<stream_view> after,
+                                    std::optional<conversion> const& by = std::nullopt);
+
+  /// Makes the kernels of a conversion, which its first upload would. Throws
+  /// `kernels_unavailable_error` if the driver does not make them.
+  void prepare(conversion const& by);
 
   /// The same from files, to the places on the device that the window names.
   [[nodiscard]] ticket start_read(std::shared_ptr<file_window const> from,

@@ -63,11 +63,12 @@ bool accesses_pageable_memory(int device) {
 
 }  // namespace
 
-staging::staging(int device, CUcontext context, ring_settings const& made)
+staging::staging(int device, CUcontext context, ring_settings const& made,
+                 conversion_kernels& converting)
     : settings_{made},
       reads_pageable_memory_{accesses_pageable_memory(device)},
       slots_{made.pinned_bytes(), memory_kind::pinned, device},
-      mover_{device, slots_.address(), made},
+      mover_{device, slots_.address(), made, converting},
       crew_{context, made.threads - 1, made.spin_us * per_us} {}
 
 staged staging::run(staging_request const& request, std::atomic<bool>& cancelled) {
@@ -98,7 +99,7 @@ staged staging::run(staging_request const& request, std::atomic<bool>& cancelled
 /// because the array has been read when it is in the slots; and small downloads, because they could
 /// not be cancelled inside the driver.
 staging::manner staging::manner_of(staging_request const& request, chunk_plan const& cut) {
-  if (request.files != nullptr) { return manner::through_slots; }
+  if (request.files != nullptr || request.casts_on_host()) { return manner::through_slots; }
   auto const& array = request.array;
   auto const begins_late = request.begins != nullptr && !request.begins->passed();
   auto const returns_at_end = request.wait || request.way == direction::d2h;
@@ -131,7 +132,9 @@ bool staging::move(transfer& shared, manner how, bool wait) {
 /// before could access the array after the transfer was cancelled.
 bool staging::move_directly(transfer& shared, bool wait, bool late) {
   mover_.prepare(shared, 0);
-  return (!late || chunk_mover::await_begin(shared)) && mover_.copy_direct(shared, wait);
+  auto const piece =
+      shared.kernel() != nullptr ? 2 * chunk_mover::converted_piece : chunk_mover::usual_piece;
+  return (!late || chunk_mover::await_begin(shared)) && mover_.copy_direct(shared, wait, piece);
 }
 
 bool staging::move_chunks(transfer& shared, bool wait) {

@@ -14,7 +14,7 @@ namespace pyxfer {
 /// at the front of the queue calls it, with the ring's context current.
 class staging {
  public:
-  staging(int device, CUcontext context, ring_settings const& made);
+  staging(int device, CUcontext context, ring_settings const& made, conversion_kernels& converting);
 
   /// Moves the array. After an error all copies that were issued have ended, unless the transfer
   /// was cancelled and its copies wait for other work of the device.

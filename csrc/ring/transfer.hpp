@@ -3,6 +3,7 @@
 #include "copy/lane.hpp"
 #include "cuda/stream.hpp"
 #include "cuda/wait.hpp"
+#include "ring/conversion.hpp"
 #include "ring/files.hpp"
 #include "ring/layout.hpp"
 #include "ring/queue.hpp"
@@ -30,10 +31,19 @@ struct staging_request {
   bool beside{};                    ///< runs beside the caller's own work, so with few threads
   /// Called by the caller's thread; null if nothing can interrupt the transfer.
   interruption const* interrupted{};
-  file_window const* files{};  ///< if not null, the source in place of the array
+  file_window const* files{};    ///< if not null, the source in place of the array
+  conversion const* converts{};  ///< null if the items arrive as they are
 
+  /// Bytes that cross.
   [[nodiscard]] std::size_t bytes() const noexcept {
-    return files != nullptr ? files->bytes() : array.bytes();
+    if (files != nullptr) { return files->bytes(); }
+    return converts != nullptr ? converts->crossing_bytes(array.bytes()) : array.bytes();
+  }
+  [[nodiscard]] bool casts_on_host() const noexcept {
+    return converts != nullptr && converts->casts_on_host;
+  }
+  [[nodiscard]] bool has_kernel() const noexcept {
+    return converts != nullptr && converts->has_kernel();
   }
 };
 
@@ -84,6 +94,8 @@ class transfer {
   void fill(chunk const& part, void* slot) const {
     if (moved_.files != nullptr) {
       moved_.files->read(part.begin, part.end, slot);
+    } else if (moved_.casts_on_host()) {
+      read_converted(moved_.array, *moved_.converts, part.begin, part.end, slot);
     } else {
       moved_.array.read(part.begin, part.end, slot, fill_);
     }
@@ -91,6 +103,12 @@ class transfer {
   void empty(chunk const& part, void const* slot) const {
     moved_.array.write(part.begin, part.end, slot, fill_);
   }
+  /// The conversion whose kernels follow the copies; null if there are none.
+  [[nodiscard]] conversion const* kernel() const noexcept {
+    return moved_.has_kernel() ? moved_.converts : nullptr;
+  }
+  [[nodiscard]] std::uintptr_t device() const noexcept { return moved_.device; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return moved_.bytes(); }
   /// Whether the work that the copies wait for has not ended yet.
   [[nodiscard]] bool begins_late() const {
     return moved_.begins != nullptr && !moved_.begins->passed();

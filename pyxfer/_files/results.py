@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyxfer._files.windows import ALIGNMENT
-from pyxfer._upload.arrays import DLPACK_TYPES
+from pyxfer._upload.arrays import DLPACK_TYPES, dtype_name
 from pyxfer._upload.targets import framework_of
 from pyxfer.errors import INSTALL, UsageError
 
@@ -61,7 +61,7 @@ class Results:
         self._target = target
         kind = _LIBRARIES[target.module]
         self._library = kind(import_module(target.module))
-        self._wanted = None if dtype is None else self._kind(_dtype_name(dtype), "give a dtype such as 'bfloat16'")
+        self._wanted = None if dtype is None else self._kind(dtype_name(dtype), "give a dtype such as 'bfloat16'")
 
     @property
     def driver_allocates(self) -> bool:
@@ -126,12 +126,6 @@ def _shape_of(stored: StoredArray) -> tuple[int, ...]:
     if stored.dtype == _TWO_IN_A_BYTE:
         return (*stored.shape[:-1], stored.shape[-1] // 2)
     return stored.shape[::-1] if stored.fortran else stored.shape
-
-
-def _dtype_name(dtype: Any) -> str:
-    """The name of a dtype: of NumPy's or TensorFlow's, of a class of NumPy's or JAX's, of PyTorch's, or a text."""
-    found = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
-    return str(found).rpartition(".")[2]
 
 
 # --- what each library does its own way ------------------------------------------------------------------------------

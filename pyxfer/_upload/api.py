@@ -31,32 +31,76 @@ _by_index: dict[tuple[str, int], Uploader] = {}
 
 @overload
 def upload(
-    x: NDArray[Any], to: Literal["torch"], device: int | str = 0, block: Literal[True] = True
+    x: NDArray[Any],
+    to: Literal["torch"],
+    device: int | str = 0,
+    block: Literal[True] = True,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
 ) -> torch.Tensor: ...
 @overload
 def upload(
-    x: NDArray[Any], to: Literal["tensorflow"], device: int | str = 0, block: Literal[True] = True
+    x: NDArray[Any],
+    to: Literal["tensorflow"],
+    device: int | str = 0,
+    block: Literal[True] = True,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
 ) -> tensorflow.Tensor: ...
 @overload
-def upload(x: NDArray[Any], to: Literal["jax"], device: int | str = 0, block: Literal[True] = True) -> jax.Array: ...
+def upload(
+    x: NDArray[Any],
+    to: Literal["jax"],
+    device: int | str = 0,
+    block: Literal[True] = True,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+) -> jax.Array: ...
 @overload
 def upload(
-    x: NDArray[Any], to: Literal["cupy"], device: int | str = 0, block: Literal[True] = True
+    x: NDArray[Any],
+    to: Literal["cupy"],
+    device: int | str = 0,
+    block: Literal[True] = True,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
 ) -> cupy.ndarray: ...
 @overload
-def upload(x: Any, to: FrameworkName, device: int | str = 0, block: Literal[True] = True) -> Any: ...
+def upload(
+    x: Any,
+    to: FrameworkName,
+    device: int | str = 0,
+    block: Literal[True] = True,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+) -> Any: ...
 @overload
-def upload(x: Any, to: FrameworkName, device: int | str = 0, *, block: Literal[False]) -> Upload: ...
+def upload(
+    x: Any, to: FrameworkName, device: int | str = 0, *, block: Literal[False], dtype: Any = None, layout: Any = None
+) -> Upload: ...
 @overload
-def upload(x: Any, to: FrameworkName, device: int | str = 0, block: bool = True) -> Any: ...
+def upload(
+    x: Any, to: FrameworkName, device: int | str = 0, block: bool = True, *, dtype: Any = None, layout: Any = None
+) -> Any: ...
 
 
-def upload(x: Any, to: FrameworkName, device: int | str = 0, block: bool = True) -> Any:
+def upload(
+    x: Any, to: FrameworkName, device: int | str = 0, block: bool = True, *, dtype: Any = None, layout: Any = None
+) -> Any:
     """Upload an array, or a structure of arrays, from host memory. Returns arrays of a framework on the device.
 
     After the call `x` may be changed or dropped, and work that is queued on the framework's current stream sees the
     complete array. The first upload to a device starts threads and page-locks memory, which the whole process shares;
     an `Uploader` has its own. Without a GPU arrays stay in host memory, with a `FallbackWarning`.
+
+    With `dtype` or `layout` an array is converted on the way. A cast that shrinks it is done on the host if that is
+    faster, as measured; other casts, and permutations, are done on the device, behind each piece that has arrived.
+    Numbers are rounded to the nearest, as by NumPy, and NaN and infinities stay what they are.
 
     Args:
         x: A NumPy array, a buffer, a tensor on the CPU that supports DLPack, or a tuple, list, dict, dataclass or named
@@ -64,13 +108,16 @@ def upload(x: Any, to: FrameworkName, device: int | str = 0, block: bool = True)
         to: The framework: "torch", "tensorflow", "jax" or "cupy".
         device: Index, UUID or PCI address of the GPU, or "host".
         block: False returns an `Upload` at once, and `x` must not change until that is done.
+        dtype: The type of the numbers on the device, such as "float32" or "bfloat16". Floating-point numbers do not
+            become integers. For a structure, one for all arrays or a structure with one, or None, for each.
+        layout: The axes of the source, an arrow, and the axes of the result, such as "NHWC->NCHW"; likewise.
 
     Raises:
         UsageError: the framework or an array is refused; the message says what to do.
         CudaMemoryError: the device is out of memory.
         ForkedError: this process was forked from one that has uploaded.
     """
-    return shared_uploader(device).upload(x, to, block)
+    return shared_uploader(device).upload(x, to, block, dtype=dtype, layout=layout)
 
 
 def download(y: Any, out: Any = None) -> Any:
@@ -91,7 +138,15 @@ def download(y: Any, out: Any = None) -> Any:
     return shared_uploader(device_name_of(y))._download(y, out)
 
 
-def prefetch(batches: Iterable[Any], to: FrameworkName, depth: int = 2, device: int | str = 0) -> Prefetch[Any, Any]:
+def prefetch(
+    batches: Iterable[Any],
+    to: FrameworkName,
+    depth: int = 2,
+    device: int | str = 0,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+) -> Prefetch[Any, Any]:
     """Iterate over batches as a framework's arrays on the device, uploaded while the loop works on earlier ones.
 
     A thread draws and uploads the batches. If it raises, the error comes out in place of that batch. The iterator ends
@@ -103,12 +158,14 @@ def prefetch(batches: Iterable[Any], to: FrameworkName, depth: int = 2, device: 
         to: The framework: "torch", "tensorflow", "jax" or "cupy".
         depth: Number of batches to upload ahead. At most two more are on the device, unless the loop keeps more.
         device: Index, UUID or PCI address of the GPU, or "host".
+        dtype: That of `upload`, for each batch.
+        layout: That of `upload`, for each batch.
 
     Raises:
         UsageError: the framework is refused, `batches` is text or a dict, or `depth` is not a whole number of at least
             1.
     """
-    return shared_uploader(device)._prefetch(batches, to, depth)
+    return shared_uploader(device)._prefetch(batches, to, depth, dtype, layout)
 
 
 def empty_pinned(shape: int | Iterable[int], dtype: DTypeLike | None = None, device: int | str = 0) -> NDArray[Any]:

@@ -274,6 +274,12 @@ def name_of(dtype: Dtype) -> str:
     return dtype if isinstance(dtype, str) else dtype.name
 
 
+def dtype_name(dtype: Any) -> str:
+    """The name of a dtype: of NumPy's or TensorFlow's, of a class of NumPy's or JAX's, of PyTorch's, or a text."""
+    found = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    return str(found).rpartition(".")[2]
+
+
 def _why_not(dtype: np.dtype[Any]) -> str:
     if dtype.names:
         return f"has structured items: send one field at a time, x[{dtype.names[0]!r}] and so on"

@@ -96,6 +96,13 @@ class DevicePool(Pool["DeviceBuffer"]):
         self._synchronised += 1
 
 
+class ScratchPool(DevicePool):
+    """Blocks that no work uses when they are returned."""
+
+    def _reuse(self, size: int) -> DeviceBuffer | None:
+        return self._pop(size) if self._idle.get(size) else None
+
+
 # From dlpack.h.
 KDL_CPU, KDL_CUDA = 1, 2
 

@@ -20,6 +20,7 @@ from pyxfer.units import format_size
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pyxfer._upload.conversions import Plan
     from pyxfer._upload.settings import RingSettings
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Copier, FileWindow, Pack, Ring
@@ -99,6 +100,21 @@ class RingMover:
         """Return at once. The source and the memory at `address` must exist until the ticket is done."""
         return _transfer(self.ring.start_upload, source, address, stream)
 
+    def upload_converted(self, plan: Plan, crossed: int, address: int, stream: int | None, *, wait: bool) -> None:
+        """As `upload`. `crossed` is memory for what crosses, and `address` itself if no kernel reads it."""
+        arguments = (plan.source, plan.conversion, crossed, address, stream)
+        if self.goes_at_once(max(plan.source.nbytes, plan.crossing_bytes), waits=wait) and _transfer(
+            self.ring.upload_at_once, *arguments
+        ):
+            if wait:
+                self.ring.await_at_once()
+            return
+        _transfer(self.ring.upload, *arguments, wait)
+        self._used_s = time.monotonic()
+
+    def start_converted(self, plan: Plan, crossed: int, address: int, stream: int | None) -> Ticket:
+        return _transfer(self.ring.start_upload, plan.source, plan.conversion, crossed, address, stream)
+
     def start_read(self, window: FileWindow, stream: int | None) -> Ticket:
         """The same from files."""
         try:
@@ -161,6 +177,18 @@ class PlainMover:
 
     def start(self, source: Source | Pack, address: int, stream: int | None) -> Ticket:
         self.upload(source, address, stream, wait=True)
+        return FixedTicket(is_done=True)
+
+    def upload_converted(self, plan: Plan, crossed: int, address: int, stream: int | None, *, wait: bool) -> None:
+        del stream, wait, crossed
+        if plan.conversion is None or plan.has_kernel:
+            raise TypeError("only a ring launches kernels")
+        source, fresh = plan.source, np.empty(plan.crossing_bytes, np.uint8)
+        plan.conversion.cast(source.address, source.itemsize, source.shape, source.strides, fresh.ctypes.data)
+        self._copy("h2d", fresh, address)
+
+    def start_converted(self, plan: Plan, crossed: int, address: int, stream: int | None) -> Ticket:
+        self.upload_converted(plan, crossed, address, stream, wait=True)
         return FixedTicket(is_done=True)
 
     def download(self, address: int, to: Source, stream: int | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import importlib
 import os
 import threading
@@ -19,6 +20,7 @@ from pyxfer._document.printing import ShortRepr
 from pyxfer._machine.devices import could_be_device, find_device
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import DLPACK_TYPES, MAX_BYTES, Source, destination_of, may_be_of_a_file, source_of
+from pyxfer._upload.conversions import Converter, wanted_by
 from pyxfer._upload.device_arrays import DeviceArray, DevicePool
 from pyxfer._upload.movers import MAX_FETCHED_BYTES, RingMover, copy_on_host, make_mover
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 
     from pyxfer._document.runs import FrameworkName
     from pyxfer._upload.arrays import Dtype, Source
+    from pyxfer._upload.conversions import Wanted
     from pyxfer._upload.movers import Mover
     from pyxfer._upload.trees import Group
     from pyxfer.native import Engine
@@ -121,6 +124,7 @@ class Uploader(ShortRepr):
         kept_bytes = _pool_bytes(pool)
         self._engine, self._device = device_of(device, require_gpu)
         self._pool = DevicePool(self._engine, self._device, kept_bytes)
+        self._converter = Converter(self._engine, self._device, kept_bytes)
         self._results = HostPool()
         self._pid = os.getpid()
         self._turn = threading.Lock()
@@ -159,31 +163,53 @@ class Uploader(ShortRepr):
         return [mover for mover in (self._mover, self._reader) if mover is not None]
 
     @overload
-    def upload(self, x: Any, to: FrameworkName | Target, block: Literal[True] = True) -> Any: ...
+    def upload(
+        self,
+        x: Any,
+        to: FrameworkName | Target,
+        block: Literal[True] = True,
+        *,
+        dtype: Any = None,
+        layout: Any = None,
+    ) -> Any: ...
     @overload
-    def upload(self, x: Any, to: FrameworkName | Target, block: Literal[False]) -> Upload: ...
+    def upload(
+        self, x: Any, to: FrameworkName | Target, block: Literal[False], *, dtype: Any = None, layout: Any = None
+    ) -> Upload: ...
     @overload
-    def upload(self, x: Any, to: FrameworkName | Target, block: bool) -> Any: ...
+    def upload(
+        self, x: Any, to: FrameworkName | Target, block: bool, *, dtype: Any = None, layout: Any = None
+    ) -> Any: ...
 
-    def upload(self, x: Any, to: FrameworkName | Target, block: bool = True) -> Any:
+    def upload(
+        self, x: Any, to: FrameworkName | Target, block: bool = True, *, dtype: Any = None, layout: Any = None
+    ) -> Any:
         """Upload an array, or a structure of arrays. Returns the framework's array, or the same structure of them.
 
         After the call the source may be changed or dropped, and work that is queued on the framework's current stream
         sees the complete array. With `block=False` the call returns an `Upload` at once, and the source must not change
         until that is done.
 
+        `dtype` and `layout` convert arrays on the way; `pyxfer.upload` describes them.
+
         Raises:
             UsageError: the framework or an array is refused; the message says what to do.
 
         """
+        converts = dtype is not None or layout is not None
         known = to if isinstance(to, Target) else self._targets.get(to)
-        if block and known is not None and (made := self._upload_plain(x, known)) is not None:
+        if block and known is not None and not converts and (made := self._upload_plain(x, known)) is not None:
             return made
         target = self._target(to)
         with self._usable_mover() as mover:
             if block:
-                return send_arrays(x, lambda arrays: self._upload_all(mover, target, arrays), "x")
-            return self._start_all(mover, target, *arrays_of(x, "x"), "x")
+                return send_arrays(
+                    x,
+                    lambda arrays: self._upload_all(mover, target, arrays, wanted_by(x, dtype, layout)),
+                    "x",
+                )
+            tree, arrays = arrays_of(x, "x")
+            return self._start_all(mover, target, tree, arrays, "x", wanted_by(tree, dtype, layout))
 
     def download(self, y: Any, out: Any = None) -> Any:
         """Copy an array on the device to `out`, or to a new NumPy array, and return that.
@@ -214,21 +240,31 @@ class Uploader(ShortRepr):
                 mover.download(found.address, to, found.stream)
         return result
 
-    def prefetch(self, batches: Iterable[Any], to: FrameworkName | Target, depth: int = 2) -> Prefetch[Any, Any]:
+    def prefetch(
+        self,
+        batches: Iterable[Any],
+        to: FrameworkName | Target,
+        depth: int = 2,
+        *,
+        dtype: Any = None,
+        layout: Any = None,
+    ) -> Prefetch[Any, Any]:
         """Iterate over batches as arrays on the device, uploaded up to `depth` batches ahead of the loop.
 
         A thread draws and uploads the batches. If it raises, the error comes out in place of that batch. The iterator
         ends early on `close()`, on leaving `with`, or when it is dropped. At most `depth` + 2 batches are on the
-        device, unless the loop keeps more.
+        device, unless the loop keeps more. `dtype` and `layout` are those of `upload`, for each batch.
 
         Raises:
             UsageError: the framework is refused, `batches` is text or a dict, or `depth` is not a whole number of at
                 least 1.
 
         """
-        return self._prefetch(batches, to, depth)
+        return self._prefetch(batches, to, depth, dtype, layout)
 
-    def _prefetch(self, batches: Iterable[Any], to: FrameworkName | Target, depth: int) -> Prefetch[Any, Any]:
+    def _prefetch(
+        self, batches: Iterable[Any], to: FrameworkName | Target, depth: int, dtype: Any, layout: Any
+    ) -> Prefetch[Any, Any]:
         """Call it in a function that the user calls: its warnings are for the line of that call."""
         if isinstance(batches, (str, bytes, Mapping)):
             raise UsageError(f"batches must be an iterable of arrays or structures of them; got {batches!r:.40}")
@@ -240,7 +276,7 @@ class Uploader(ShortRepr):
         unmapper = Unmapper(self._engine)
         return Prefetch(
             before_copy_to_device(batches),
-            lambda batch: self._send(target, batch, unmapper),
+            lambda batch: self._send(target, batch, unmapper, dtype, layout),
             count,
             before_draw=lambda: self._sweep(if_short=True),
             after_send=lambda: self._sweep(if_short=False),
@@ -261,12 +297,15 @@ class Uploader(ShortRepr):
                     mover.close()
             except DeviceTimeoutError:
                 self._pool.abandon()
+                self._converter.scratch.abandon()
                 raise
             except CudaError:
                 with suppress(CudaError):  # the same trouble again
                     self._pool.close()
+                    self._converter.scratch.close()
                 raise
             self._pool.close()
+            self._converter.scratch.close()
             self._mover = self._reader = None  # if closing raised, they are ended at exit
         self._dropped.clear()
 
@@ -303,6 +342,7 @@ class Uploader(ShortRepr):
         movers = self._movers()
         if movers:
             self._pool.abandon()
+            self._converter.scratch.abandon()
         for mover in movers:
             mover.cancel()
         return movers
@@ -408,9 +448,14 @@ class Uploader(ShortRepr):
             except ValueError:  # the stream is being captured: the ring's way says so
                 return None
 
-    def _upload_all(self, mover: Mover, target: Target, arrays: list[Any]) -> list[Any]:
+    def _upload_all(
+        self, mover: Mover, target: Target, arrays: list[Any], wanted: list[Wanted | None] | None
+    ) -> list[Any]:
         made: list[Any] = [None] * len(arrays)
-        for places, small in self._groups(mover, target, arrays):
+        for places, small in self._groups(mover, target, arrays, wanted):
+            if wanted is not None and (converts := wanted[places[0]]) is not None:
+                made[places[0]] = self._converter.upload(mover, target, arrays, places[0], converts)
+                continue
             if small is None and (sent := self._upload_plain(arrays[places[0]], target)) is not None:
                 made[places[0]] = sent
                 continue
@@ -427,9 +472,11 @@ class Uploader(ShortRepr):
                 raise
         return made
 
-    def _groups(self, mover: Mover, target: Target, arrays: list[Any]) -> list[Group]:
+    def _groups(
+        self, mover: Mover, target: Target, arrays: list[Any], wanted: list[Wanted | None] | None
+    ) -> list[Group]:
         """The numbers of arrays that cross together, and those arrays if they are several."""
-        if len(arrays) >= MIN_PACKED and isinstance(mover, RingMover):
+        if wanted is None and len(arrays) >= MIN_PACKED and isinstance(mover, RingMover):
             return groups_of(arrays, target)
         return [([place], None) for place in range(len(arrays))]
 
@@ -446,14 +493,14 @@ class Uploader(ShortRepr):
         pack = self._engine.Pack(small)
         return (pack, *target.empty_runs(block_bytes(pack.nbytes), pack.runs), small)
 
-    def _send(self, target: Target, batch: Any, unmapper: Unmapper) -> Callable[[], Any]:
+    def _send(self, target: Target, batch: Any, unmapper: Unmapper, dtype: Any, layout: Any) -> Callable[[], Any]:
         """Start the upload of a batch. Call the result in the thread, and on the stream, that will use the batch."""
         # Frameworks allocate and wait for events in this thread, while another one may be capturing a CUDA graph.
         self._engine.relax_captures_in_this_thread()
         target.before_send()
         tree, sources = arrays_of(batch, "batch")
         with self._usable_mover() as mover:
-            upload = self._start_all(mover, target, tree, sources, "batch")
+            upload = self._start_all(mover, target, tree, sources, "batch", wanted_by(tree, dtype, layout))
         shared = shared_tensors(sources)
 
         def taken() -> Any:
@@ -473,12 +520,21 @@ class Uploader(ShortRepr):
             if allowed:
                 self._pool.sweep(if_short=if_short)
 
-    def _start_all(self, mover: Mover, target: Target, tree: Any, arrays: list[Any], name: str) -> Upload:
+    def _start_all(
+        self,
+        mover: Mover,
+        target: Target,
+        tree: Any,
+        arrays: list[Any],
+        name: str,
+        wanted: list[Wanted | None] | None,
+    ) -> Upload:
         started: list[Started] = []
 
         def start() -> None:
-            for places, small in self._groups(mover, target, arrays):
-                started.append(self._started(mover, target, arrays, places, small))
+            for places, small in self._groups(mover, target, arrays, wanted):
+                converts = None if wanted is None else wanted[places[0]]
+                started.append(self._started(mover, target, arrays, places, small, converts))
 
         try:
             naming_refused(tree, start, name)
@@ -488,11 +544,21 @@ class Uploader(ShortRepr):
         return Upload(tree, started, self._dropped, self)
 
     def _started(
-        self, mover: Mover, target: Target, arrays: list[Any], places: list[int], small: list[NDArray[Any]] | None
+        self,
+        mover: Mover,
+        target: Target,
+        arrays: list[Any],
+        places: list[int],
+        small: list[NDArray[Any]] | None,
+        wanted: Wanted | None,
     ) -> Started:
-        source, address, finish, keep = self._memory_for(target, arrays, places, small)
+        if wanted is None:
+            source, address, finish, keep = self._memory_for(target, arrays, places, small)
+            start = functools.partial(mover.start, source, address)
+        else:
+            start, finish, keep = self._converter.prepared(mover, target, arrays, places[0], wanted)
         try:
-            return Started(mover.start(source, address, target.stream()), finish, keep, places)
+            return Started(start(target.stream()), finish, keep, places)
         except UsageError as error:
             del finish  # the traceback would keep the memory
             raise RefusedArrayError(places[0], error) from error

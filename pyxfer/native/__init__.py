@@ -31,6 +31,7 @@ class Engine:
         RUNTIME_VERSION: int
         trace_kinds: tuple[str, ...]
         DeviceBuffer = _cuda.DeviceBuffer
+        Conversion = _cuda.Conversion
         Pack = _cuda.Pack
         FileSet = _cuda.FileSet
         FileWindow = _cuda.FileWindow

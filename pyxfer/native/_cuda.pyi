@@ -219,6 +219,26 @@ class Copier:
     def abandon(self) -> None: ...
 
 @final
+class Conversion:
+    """What becomes of an array's items on the way to a device.
+
+    With `casts_on_host` they are cast in the copy to a slot, else by a kernel on the device. With axes, the items of the
+    array in C order go to the sum of each axis' index times its stride, in items.
+    """
+
+    def __init__(
+        self, source: str, to: str, casts_on_host: bool, extents: Sequence[int], strides: Sequence[int]
+    ) -> None: ...
+    @property
+    def casts_on_host(self) -> bool: ...
+    @property
+    def has_kernel(self) -> bool: ...
+    def crossing_bytes(self, nbytes: int) -> int:
+        """Of an array with so many bytes."""
+
+    def cast(self, address: int, itemsize: int, shape: Sequence[int], strides: Sequence[int], to_address: int) -> None:
+        """Write what crosses to host memory."""
+
 class Ring:
     """Moves pageable memory through page-locked `slots` of `chunk_bytes`, which all its threads fill or empty.
 
@@ -258,6 +278,21 @@ class Ring:
         """
 
     @overload
+    def upload(
+        self,
+        address: int,
+        itemsize: int,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        conversion: Conversion,
+        crossed_address: int,
+        device_address: int,
+        stream: int | None,
+        wait: bool,
+    ) -> Staged:
+        """If the conversion has a kernel, other memory for what crosses, which must exist as long as the result."""
+
+    @overload
     def upload(self, array: NDArray[Any] | Pack, device_address: int, stream: int | None, wait: bool) -> Staged: ...
     @overload
     def upload_at_once(self, address: int, nbytes: int, device_address: int, stream: int | None) -> bool:
@@ -266,6 +301,18 @@ class Ring:
         False: nothing was copied, the ring is needed.
         """
 
+    @overload
+    def upload_at_once(
+        self,
+        address: int,
+        itemsize: int,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        conversion: Conversion,
+        crossed_address: int,
+        device_address: int,
+        stream: int | None,
+    ) -> bool: ...
     @overload
     def upload_at_once(self, array: NDArray[Any] | Pack, device_address: int, stream: int | None) -> bool: ...
     def await_at_once(self) -> None: ...
@@ -305,7 +352,22 @@ class Ring:
         """Return at once. Keep the array unchanged, and the stream and the device memory, until the ticket is done."""
 
     @overload
+    def start_upload(
+        self,
+        address: int,
+        itemsize: int,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        conversion: Conversion,
+        crossed_address: int,
+        device_address: int,
+        stream: int | None,
+    ) -> Ticket: ...
+    @overload
     def start_upload(self, pack: Pack, device_address: int, stream: int | None) -> Ticket: ...
+    def prepare(self, conversion: Conversion) -> None:
+        """Make the kernels of a conversion, which its first upload would."""
+
     def start_read(self, window: FileWindow, stream: int | None) -> Ticket:
         """Read from files to the places on the device that the window names; returns at once.
 

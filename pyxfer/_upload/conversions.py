@@ -1,0 +1,331 @@
+"""Casts and permutations on the way to a device: what a caller asks for, and where each is done.
+
+A cast that shrinks what crosses is done in the ring's copy to its slots, if that is faster on this host than to cast on
+the device. A cast that does not shrink it, and every permutation, is done by a kernel behind each piece that has
+crossed. Without a kernel the host does both.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pyxfer._machine.engine import is_host
+from pyxfer._upload.arrays import (
+    BFLOAT16,
+    dtype_name,
+    dtype_to_send,
+    is_array,
+    itemsize_of,
+    name_of,
+    source_of,
+    strides_of,
+    type_name,
+)
+from pyxfer._upload.device_arrays import DeviceArray, ScratchPool
+from pyxfer._upload.movers import RingMover
+from pyxfer._upload.trees import RefusedArrayError
+from pyxfer.errors import CudaMemoryError, KernelsUnavailableError, UsageError
+
+if TYPE_CHECKING:
+    from pyxfer._upload.arrays import Dtype, Source
+    from pyxfer._upload.movers import Mover, Ticket
+    from pyxfer._upload.targets import Target
+    from pyxfer.native import Engine
+    from pyxfer.native._cuda import Conversion
+
+# Of one kernel: csrc/convert/kernels.hpp.
+_MAX_AXES = 6
+_MAX_ORDERED = 1 << 32
+# Below, both ways take less time than their difference can be measured in, and the one that sends less is taken.
+_MIN_MEASURED_BYTES = 4 << 20
+_TRIAL_BYTES = 16 << 20
+_ROUNDS = 5
+
+_BYTE = np.dtype(np.uint8)
+_NUMBERS = "biuf"  # NumPy's kinds
+
+
+class Wanted(NamedTuple):
+    """The dtype of an array on the device, and the source's axes in the order of the result's."""
+
+    dtype: Dtype | None
+    layout: tuple[str, str] | None
+
+    def axes_of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if self.layout is None:
+            return tuple(range(len(shape)))
+        before, after = self.layout
+        if len(before) != len(shape):
+            raise UsageError(
+                f'layout "{before}->{after}" names {len(before)} axes, and the array has {len(shape)}: its shape is '
+                f"{shape}"
+            )
+        return tuple(before.index(axis) for axis in after)
+
+
+def wanted_by(tree: Any, dtype: Any, layout: Any) -> list[Wanted | None] | None:
+    """What is wanted of each array of a structure, in order; None if nothing is."""
+    if dtype is None and layout is None:
+        return None
+    dtypes = [None if each is None else _dtype_of(each) for each in _spread(tree, dtype, "dtype")]
+    layouts = [None if each is None else _layout_of(each) for each in _spread(tree, layout, "layout")]
+    found = [
+        None if kind is None and order is None else Wanted(kind, order)
+        for kind, order in zip(dtypes, layouts, strict=True)
+    ]
+    return found if any(found) else None
+
+
+def _spread(tree: Any, given: Any, name: str) -> Iterator[Any]:
+    """One of each array of a structure. `given` is one for all, or a structure as the tree."""
+    if is_array(tree):
+        if isinstance(given, (list, tuple, dict)):
+            raise UsageError(f"{name} is a {type_name(type(given))} where the source has one array: give one {name}")
+        yield given
+        return
+    children = _children(tree)
+    if not isinstance(given, (list, tuple, dict)):
+        for child in children.values():
+            yield from _spread(child, given, name)
+        return
+    below = given if isinstance(given, dict) else dict(zip(_names(given, children), given, strict=False))
+    if len(below) != len(given) or set(below) != set(children):
+        raise UsageError(
+            f"{name} has {len(given)} entries for a {type_name(type(tree))} of {len(children)}: give one {name} for all "
+            f"arrays, or the structure of the source with one, or None, for each"
+        )
+    for step, child in children.items():
+        yield from _spread(child, below[step], name)
+
+
+def _names(given: Sequence[Any], children: Mapping[Any, Any]) -> list[Any]:
+    return list(children) if len(given) == len(children) else []
+
+
+def _children(tree: Any) -> dict[Any, Any]:
+    if isinstance(tree, dict):
+        return tree
+    if isinstance(tree, (list, tuple)):
+        return dict(enumerate(tree))
+    if is_dataclass(tree) and not isinstance(tree, type):
+        return {field.name: getattr(tree, field.name) for field in fields(tree) if hasattr(tree, field.name)}
+    return {}
+
+
+def _dtype_of(given: Any) -> Dtype:
+    name = dtype_name(given)
+    if name == BFLOAT16:
+        return BFLOAT16
+    try:
+        dtype = np.dtype(name)
+    except TypeError as error:
+        raise UsageError(f'{given!r:.60} is not a dtype: give one such as "float32" or "bfloat16"') from error
+    sent = dtype_to_send(dtype)
+    if dtype.kind not in _NUMBERS:
+        raise UsageError(f"numbers do not become {dtype} on the way: give a type of real numbers, such as float32")
+    return sent
+
+
+def _layout_of(given: Any) -> tuple[str, str]:
+    before, arrow, after = given.replace(" ", "").partition("->") if isinstance(given, str) else ("", "", "")
+    if not arrow or not before.isalpha() or len(set(before)) != len(before) or sorted(before) != sorted(after):
+        raise UsageError(
+            f"{given!r:.60} is not a layout: give the axes of the source, an arrow and the axes of the result, each "
+            f'letter once on both sides, such as "NHWC->NCHW"'
+        )
+    return before, after
+
+
+class Plan(NamedTuple):
+    """How one array gets to the device."""
+
+    source: Source
+    shape: tuple[int, ...]
+    """Of the result."""
+    dtype: Dtype
+    """Of the result."""
+    conversion: Conversion | None
+    """None if the source's items only need to be copied."""
+
+    @property
+    def crossing_bytes(self) -> int:
+        return self.source.nbytes if self.conversion is None else self.conversion.crossing_bytes(self.source.nbytes)
+
+    @property
+    def has_kernel(self) -> bool:
+        return self.conversion is not None and self.conversion.has_kernel
+
+
+class Converter:
+    """Converts arrays on the way to one device, by what it has measured. Any thread may call it."""
+
+    def __init__(self, engine: Engine, device: int, kept_bytes: int | None) -> None:
+        self._engine, self._device = engine, device
+        self.scratch = ScratchPool(engine, device, kept_bytes)
+        """Memory for what kernels read, for frameworks that do not allocate themselves."""
+        self.has_kernels = not is_host(engine)
+        """False when the driver has refused them: then the host does all."""
+        self._host_is_faster: dict[tuple[str, str], bool] = {}
+        self._prepared: set[tuple[str, str]] = set()
+
+    def upload(self, mover: Mover, target: Target, arrays: list[Any], place: int, wanted: Wanted) -> Any:
+        """Upload one of the arrays."""
+        finish = scratch = None
+        try:
+            plan = self.plan(source_of(arrays[place]), wanted, mover)
+            address, finish = target.empty(plan.shape, plan.dtype)
+            stream = target.stream()
+            if plan.conversion is None:
+                mover.upload(plan.source, address, stream, wait=stream is None)
+            else:
+                crossed, scratch = self._memory_to_cross(target, plan, address)
+                mover.upload_converted(plan, crossed, address, stream, wait=stream is None)
+            return finish()
+        except UsageError as error:
+            raise RefusedArrayError(place, error) from error
+        finally:
+            del finish, scratch  # the traceback of an error would keep the memory
+
+    def prepared(
+        self, mover: Mover, target: Target, arrays: list[Any], place: int, wanted: Wanted
+    ) -> tuple[Callable[[int | None], Ticket], Callable[[], Any], Any]:
+        """What starts the upload of one of the arrays, what makes the framework's array, and what to keep meanwhile."""
+        try:
+            plan = self.plan(source_of(arrays[place]), wanted, mover)
+            address, finish = target.empty(plan.shape, plan.dtype)
+        except UsageError as error:
+            raise RefusedArrayError(place, error) from error
+        if plan.conversion is None:
+            return partial(mover.start, plan.source, address), finish, plan.source.keep
+        crossed, scratch = self._memory_to_cross(target, plan, address)
+        return partial(mover.start_converted, plan, crossed, address), finish, (plan.source.keep, scratch)
+
+    def _memory_to_cross(self, target: Target, plan: Plan, address: int) -> tuple[int, Any]:
+        """Memory on the device for what a kernel reads, and what keeps it; else that of the result."""
+        if not plan.has_kernel:
+            return address, None
+        if target.allocates:
+            return target.empty((plan.crossing_bytes,), _BYTE)
+        array = DeviceArray(self.scratch, (plan.crossing_bytes,), _BYTE)
+        return array.address, array
+
+    def plan(self, source: Source, wanted: Wanted, mover: Mover) -> Plan:
+        """Refuses types and shapes that do not fit."""
+        before, after = source.dtype, source.dtype if wanted.dtype is None else wanted.dtype
+        axes = wanted.axes_of(source.shape)
+        _require_cast(before, after)
+        shape = tuple(source.shape[axis] for axis in axes)
+        extents, strides = _order(source.shape, axes)
+        on_device = (
+            self.has_kernels
+            and isinstance(mover, RingMover)
+            and len(extents) <= _MAX_AXES
+            and (not extents or math.prod(source.shape) < _MAX_ORDERED)
+        )
+        if not on_device:
+            source = source._replace(shape=shape, strides=tuple(source.strides[axis] for axis in axes))
+            extents, strides = (), ()
+        casts = name_of(before) != name_of(after)
+        if not casts and not extents:
+            return Plan(source, shape, after, None)
+        try:
+            on_host = casts and (not on_device or self._casts_on_host(mover, source, before, after))
+            conversion = self._conversion(before, after, on_host, extents, strides)
+            if isinstance(mover, RingMover) and conversion.has_kernel:
+                self._prepare(mover, conversion, after if on_host else before, after)
+        except KernelsUnavailableError:
+            self.has_kernels = False
+            return self.plan(source, wanted, mover)
+        return Plan(source, shape, after, conversion)
+
+    def _prepare(self, mover: RingMover, conversion: Conversion, crossing: Dtype, after: Dtype) -> None:
+        """Make the kernel now: a transfer that has begun could not be planned anew."""
+        key = name_of(crossing), name_of(after)
+        if key not in self._prepared:
+            mover.ring.prepare(conversion)
+            self._prepared.add(key)
+
+    def _conversion(
+        self, before: Dtype, after: Dtype, on_host: bool, extents: Sequence[int] = (), strides: Sequence[int] = ()
+    ) -> Conversion:
+        return self._engine.Conversion(name_of(before), name_of(after), on_host, extents, strides)
+
+    def _casts_on_host(self, mover: Mover, source: Source, before: Dtype, after: Dtype) -> bool:
+        if itemsize_of(after) >= itemsize_of(before):
+            return False
+        if source.nbytes < _MIN_MEASURED_BYTES or not isinstance(mover, RingMover):
+            return True
+        key = name_of(before), name_of(after)
+        if key not in self._host_is_faster:
+            self._host_is_faster[key] = self._measured(mover, before, after)
+        return self._host_is_faster[key]
+
+    def _measured(self, mover: RingMover, before: Dtype, after: Dtype) -> bool:
+        """Whether zeros in ordinary memory arrive sooner if the host casts them, by the medians of turns."""
+        zeros = np.zeros(_TRIAL_BYTES, np.uint8)
+        zeros.fill(0)  # pages that were never written are one page
+        itemsize = itemsize_of(before)
+        items = _TRIAL_BYTES // itemsize
+        address = zeros.ctypes.data
+        try:
+            crossed = self._engine.DeviceBuffer(_TRIAL_BYTES, self._device)
+            result = self._engine.DeviceBuffer(items * itemsize_of(after), self._device)
+        except CudaMemoryError:
+            return True  # it needs less memory on the device
+        taken: dict[bool, list[float]] = {True: [], False: []}
+        with_kernel = self._conversion(before, after, False)
+        ways = {True: (self._conversion(before, after, True), result.address), False: (with_kernel, crossed.address)}
+        try:
+            for _ in range(_ROUNDS + 1):  # the first one wakes threads, and makes kernels
+                for on_host, (conversion, to) in ways.items():
+                    begin = time.perf_counter()
+                    mover.ring.upload(
+                        address, itemsize, (items,), (itemsize,), conversion, to, result.address, None, True
+                    )
+                    taken[on_host].append(time.perf_counter() - begin)
+        finally:
+            crossed.close()
+            result.close()
+        return median(taken[True][1:]) <= median(taken[False][1:])
+
+
+def _require_cast(before: Dtype, after: Dtype) -> None:
+    kinds = ["f" if isinstance(dtype, str) else dtype.kind for dtype in (before, after)]
+    if name_of(before) == name_of(after):
+        return
+    if kinds[0] == "c":
+        raise UsageError(
+            f"{name_of(before)} does not become {name_of(after)} on the way: send x.real, or x.view of its parts"
+        )
+    if kinds[0] == "f" and kinds[1] in "iu":
+        raise UsageError(
+            f"{name_of(before)} does not become {name_of(after)} on the way, because processors and devices differ in "
+            f"what becomes of numbers out of range: round and convert x before, or the array on the device"
+        )
+
+
+def _order(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Extents and distances in the result, in items, of the axes of a source in C order; none if no item moves.
+
+    Axes that stay neighbours are one.
+    """
+    kept = [axis for axis in axes if shape[axis] != 1]
+    if 0 in shape or kept == sorted(kept):
+        return (), ()
+    distances = dict(zip(kept, strides_of(tuple(shape[axis] for axis in kept)), strict=True))
+    merged: list[list[int]] = []
+    for axis in sorted(kept):
+        extent, distance = shape[axis], distances[axis]
+        if merged and merged[-1][1] == extent * distance:
+            merged[-1] = [merged[-1][0] * extent, distance]
+        else:
+            merged.append([extent, distance])
+    return tuple(extent for extent, _ in merged), tuple(distance for _, distance in merged)
