@@ -95,7 +95,7 @@ TEST_F(ring_chunk_mover, downloads_every_chunk) {
 TEST_F(ring_chunk_mover, the_caller_empties_slots_if_the_crew_does_not_wake_in_time) {
   constexpr ring_settings many{8, 4096, 16, fill_kind::streaming, 0};
   host_buffer const slots{many.pinned_bytes(), memory_kind::pinned, 0};
-  chunk_mover alone{0, slots.address(), many};
+  chunk_mover alone{0, slots.address(), many, converting};
   auto const contents = random_bytes(size, 6);
   put_on_device(contents);
   auto const view = source().view();
@@ -174,7 +174,7 @@ TEST_F(ring_chunk_mover, changes_the_slots_it_cycles_through_after_earlier_copie
   device_buffer const there{3 * mib, 0};
   array const sent{mib};  // one copy, so that more could be under way
   array const back{3 * mib, 2};
-  chunk_mover own{0, slots.address(), wide};
+  chunk_mover own{0, slots.address(), wide, converting};
   std::atomic<bool> never{false};
   auto const move = [&](direction way, array const& host, bool wait) {
     auto const view = host.view();
@@ -202,7 +202,7 @@ TEST_F(ring_chunk_mover, changes_the_slots_it_cycles_through_after_earlier_copie
 TEST_F(ring_chunk_mover, has_at_most_three_copies_under_way) {
   constexpr ring_settings many{1, 4096, 12, fill_kind::streaming, 0};
   host_buffer const slots{many.pinned_bytes(), memory_kind::pinned, 0};
-  chunk_mover own{0, slots.address(), many};
+  chunk_mover own{0, slots.address(), many, converting};
   auto const view = source().view();
   staging_request const request{direction::h2d, view, address(), nullptr, std::nullopt, true};
   for (auto const direct : {false, true}) {

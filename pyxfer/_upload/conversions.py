@@ -99,8 +99,8 @@ def _spread(tree: Any, given: Any, name: str) -> Iterator[Any]:
     below = given if isinstance(given, dict) else dict(zip(_names(given, children), given, strict=False))
     if len(below) != len(given) or set(below) != set(children):
         raise UsageError(
-            f"{name} has {len(given)} entries for a {type_name(type(tree))} of {len(children)}: give one {name} for all "
-            f"arrays, or the structure of the source with one, or None, for each"
+            f"{name} has {len(given)} entries for a {type_name(type(tree))} of {len(children)}: give one {name} for "
+            f"all arrays, or the structure of the source with one, or None, for each"
         )
     for step, child in children.items():
         yield from _spread(child, below[step], name)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from pyxfer._document.runs import FrameworkName
     from pyxfer._upload.arrays import Dtype, Source
     from pyxfer._upload.conversions import Wanted
-    from pyxfer._upload.movers import Mover
+    from pyxfer._upload.movers import Mover, Ticket
     from pyxfer._upload.trees import Group
     from pyxfer.native import Engine
     from pyxfer.native._cuda import Pack
@@ -552,6 +552,7 @@ class Uploader(ShortRepr):
         small: list[NDArray[Any]] | None,
         wanted: Wanted | None,
     ) -> Started:
+        start: Callable[[int | None], Ticket]
         if wanted is None:
             source, address, finish, keep = self._memory_for(target, arrays, places, small)
             start = functools.partial(mover.start, source, address)

@@ -222,8 +222,8 @@ class Copier:
 class Conversion:
     """What becomes of an array's items on the way to a device.
 
-    With `casts_on_host` they are cast in the copy to a slot, else by a kernel on the device. With axes, the items of the
-    array in C order go to the sum of each axis' index times its stride, in items.
+    With `casts_on_host` they are cast in the copy to a slot, else by a kernel on the device. With axes, the items of
+    the array in C order go to the sum of each axis' index times its stride, in items.
     """
 
     def __init__(
