@@ -3,6 +3,7 @@
 #include "casts/item.hpp"
 
 #include <cstddef>
+#include <vector>
 
 namespace pyxfer {
 
@@ -21,7 +22,16 @@ using cast_function = void (*)(void* to, void const* from, std::size_t items);
 /// Throws std::invalid_argument for formats that `can_cast` refuses.
 [[nodiscard]] cast_function plain_cast(item_kind from, item_kind to);
 
-/// The fastest on this processor, with the same results apart from the bits of a NaN.
+struct cast_kernel {
+  char const* name;
+  cast_function cast;
+};
+
+/// The conversions that this processor can do, with the same results apart from the bits of a NaN:
+/// the plain one, then those that stream whole cache lines past the caches. The widest is last.
+[[nodiscard]] std::vector<cast_kernel> cast_kernels(item_kind from, item_kind to);
+
+/// The last of them.
 [[nodiscard]] cast_function cast_of(item_kind from, item_kind to);
 
 }  // namespace pyxfer
