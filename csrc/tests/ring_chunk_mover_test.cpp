@@ -35,7 +35,7 @@ class ring_chunk_mover : public engine_test {
     engine_test::SetUp();
     slots_.emplace(settings.pinned_bytes(), memory_kind::pinned, 0);
     device_.emplace(size, 0);
-    made_.emplace(0, slots_->address(), settings);
+    made_.emplace(0, slots_->address(), settings, converting);
   }
   void TearDown() override {
     made_.reset();
@@ -43,6 +43,8 @@ class ring_chunk_mover : public engine_test {
     slots_.reset();
     engine_test::TearDown();
   }
+
+  conversion_kernels converting{0};
 
   [[nodiscard]] chunk_mover& made() { return *made_; }
   [[nodiscard]] array& source() { return source_; }
