@@ -76,16 +76,18 @@ HANG_S = 30.0  # a wait that takes longer is a hang
 MAY_DRAW = {"_cli", "_report"}
 
 CPP_LAYERS = {
+    "casts": {"casts"},
     "numa": {"numa"},
     "cuda": {"cuda", "numa"},
     "copy": {"copy", "cuda"},
-    "ring": {"ring", "copy", "cuda"},
+    "convert": {"convert", "casts", "cuda"},
+    "ring": {"ring", "casts", "convert", "copy", "cuda"},
     "blocks": {"blocks", "ring", "cuda"},
     "links": {"links", "copy", "cuda"},
     "trace": {"trace", "cuda"},
-    "hostrt": {"hostrt", "numa"},
-    "bind": {"bind", "blocks", "copy", "cuda", "links", "numa", "ring", "trace"},
-    "tests": {"tests", "hostrt", "blocks", "copy", "cuda", "links", "numa", "ring", "trace"},
+    "hostrt": {"hostrt", "casts", "numa"},
+    "bind": {"bind", "blocks", "casts", "convert", "copy", "cuda", "links", "numa", "ring", "trace"},
+    "tests": {"tests", "hostrt", "blocks", "casts", "convert", "copy", "cuda", "links", "numa", "ring", "trace"},
 }
 CUPTI_HEADERS = {"trace/cupti.hpp", "trace/cupti_records.hpp"}  # the host runtime also implements CUPTI
 MAY_CONTROL_THE_HOST_RUNTIME = {"bind/module_host.cpp"}

@@ -1,6 +1,6 @@
 #include "ring/fill.hpp"
 
-#include "ring/processor.hpp"
+#include "casts/processor.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,5 @@
+#include "casts/processor.hpp"
 #include "ring/fill.hpp"
-#include "ring/processor.hpp"
 
 #include "ring_support.hpp"
 

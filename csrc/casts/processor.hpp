@@ -4,9 +4,10 @@
 
 namespace pyxfer {
 
-/// The instructions beyond SSE2 that fill kernels use, and that the system lets programs use.
+/// The instructions beyond SSE2 that fills and casts use, and that the system lets programs use.
 struct processor_features {
   bool avx2{};
+  bool f16c{};
   bool avx512f{};
   bool cldemote{};
 };

@@ -1,4 +1,4 @@
-#include "ring/processor.hpp"
+#include "casts/processor.hpp"
 
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -10,6 +10,7 @@ namespace {
 
 // Intel's manual, volume 2, CPUID; volume 1, sections 13.3 and 15.2.
 constexpr std::uint32_t osxsave = 1U << 27U;   // leaf 1, ECX
+constexpr std::uint32_t f16c = 1U << 29U;      // leaf 1, ECX
 constexpr std::uint32_t avx2 = 1U << 5U;       // leaf 7, EBX
 constexpr std::uint32_t avx512f = 1U << 16U;   // leaf 7, EBX
 constexpr std::uint32_t cldemote = 1U << 25U;  // leaf 7, ECX
@@ -29,6 +30,7 @@ processor_features features_of(processor_words const& words) noexcept {
     return (words.leaf_1_ecx & osxsave) != 0 && (words.xcr0 & state) == state;
   };
   return {(words.leaf_7_ebx & avx2) != 0 && saves(ymm_state),
+          (words.leaf_1_ecx & f16c) != 0 && saves(ymm_state),
           (words.leaf_7_ebx & avx512f) != 0 && saves(zmm_state),
           (words.leaf_7_ecx & cldemote) != 0};
 }
