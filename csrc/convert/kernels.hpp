@@ -21,6 +21,10 @@ struct item_order {
   std::array<std::uint64_t, most_axes> strides{};
 };
 
+/// The same order in as few axes as possible: without those of one item, and neighbours whose items
+/// stay together are one axis. No axes if the items keep their order.
+[[nodiscard]] item_order simplified(item_order const& order) noexcept;
+
 /// Kernels that convert items on a device as `plain_cast` does on the host (or, between equal
 /// formats, move them), in the primary context of one device. Each call queues one kernel, with
 /// that context current.
@@ -32,13 +36,21 @@ class convert_kernels : public kernel_module {
 
   /// Arrays with more items cannot be put into another order.
   static constexpr std::uint64_t most_ordered = std::uint64_t{1} << 32U;
+  /// What addresses and the number of the first item are multiples of.
+  static constexpr std::uint64_t alignment = 16;
 
-  /// Converts `count` items from number `first` on. Both addresses are those of item 0, aligned to
-  /// 16 bytes, and `first` is a multiple of 16.
+  /// Converts `count` items from number `first` on. Both addresses are those of item 0. Throws
+  /// std::invalid_argument if these or `first` are not aligned, or the order has fewer items or
+  /// more than `most_ordered`.
   void convert(std::uintptr_t source, std::uintptr_t destination, item_order const& order,
                std::uint64_t first, std::uint64_t count, stream_view on) const;
 
  private:
+  void in_order(std::uintptr_t source, std::uintptr_t destination, std::uint64_t count,
+                stream_view on) const;
+  void reorder(std::uintptr_t source, std::uintptr_t destination, item_order const& order,
+               std::uint64_t first, std::uint64_t count, stream_view on) const;
+
   item_kind from_;
   item_kind to_;
   CUfunction in_order_;

@@ -14,6 +14,7 @@
 #include "activity.hpp"
 #include "device.hpp"
 #include "entry.hpp"
+#include "instructions.hpp"
 #include "memory.hpp"
 #include "peer.hpp"
 #include "stream_registry.hpp"
@@ -21,92 +22,11 @@
 
 namespace pyxfer::hostrt {
 
-enum class action : std::uint8_t {
-  compute,
-  read_clock,
-  load,
-  load_parameter,
-  store,
-  branch,
-  fence,
-  leave
-};
-
-/// Operands are numbers of a thread's slots, which have its special registers, its parameters, and
-/// then its registers and constants.
-struct instruction {
-  static constexpr std::size_t always = ~std::size_t{0};
-
-  action does;
-  std::uint8_t operands = 0;  ///< of a load or a store: values in memory
-  std::uint8_t bytes = 0;     ///< of each value in memory
-  bool is_plain = false;      ///< a load that may return an older value
-  std::uint64_t (*compute)(std::uint64_t, std::uint64_t) = nullptr;
-  std::size_t guard = always;
-  /// The result and its sources, the values in memory, or the number of the instruction to go to.
-  std::array<std::size_t, 4> slots{};
-  std::size_t address = 0;
-  std::uint64_t offset = 0;  ///< of the address
-};
-
 namespace {
-
-using word = std::uint64_t;
 
 enum special : std::size_t { tid, ntid, ctaid, nctaid, smid, globaltimer, clock64, parameters };
 constexpr std::array<char const*, parameters> special_registers{
     "%tid.x", "%ntid.x", "%ctaid.x", "%nctaid.x", "%smid", "%globaltimer", "%clock64"};
-
-instruction computing(std::uint8_t operands, word (*compute)(word, word)) {
-  return {action::compute, operands, 0, false, compute};
-}
-
-std::map<std::string, instruction> const& known_instructions() {
-  static auto const move = computing(2, [](word a, word) { return a; });
-  static auto const equal = computing(3, [](word a, word b) { return word{a == b}; });
-  static auto& known = *new std::map<std::string, instruction>{
-      {"mov.u32", move},
-      {"mov.u64", move},
-      {"cvt.u64.u32", move},
-      {"cvta.to.global.u64", move},
-      {"ld.param.u32", move},
-      {"ld.param.u64", move},
-      {"mov.pred", move},
-      {"add.u32", computing(3, [](word a, word b) { return (a + b) & 0xffffffff; })},
-      {"add.u64", computing(3, [](word a, word b) { return a + b; })},
-      {"sub.u32", computing(3, [](word a, word b) { return (a - b) & 0xffffffff; })},
-      {"sub.u64", computing(3, [](word a, word b) { return a - b; })},
-      {"mul.lo.u32", computing(3, [](word a, word b) { return (a * b) & 0xffffffff; })},
-      {"mul.lo.u64", computing(3, [](word a, word b) { return a * b; })},
-      {"mul.wide.u32", computing(3, [](word a, word b) { return a * b; })},
-      {"div.u32", computing(3, [](word a, word b) { return b == 0 ? 0xffffffff : a / b; })},
-      {"rem.u32", computing(3, [](word a, word b) { return b == 0 ? a : a % b; })},
-      {"and.pred", computing(3, [](word a, word b) { return a & b; })},
-      {"xor.pred", computing(3, [](word a, word b) { return a ^ b; })},
-      {"shl.b64", computing(3, [](word a, word b) { return b < 64 ? a << b : 0; })},
-      {"setp.eq.u32", equal},
-      {"setp.eq.u64", equal},
-      {"setp.ne.u32", computing(3, [](word a, word b) { return word{a != b}; })},
-      {"setp.lt.u32", computing(3, [](word a, word b) { return word{a < b}; })},
-      {"setp.ge.u32", computing(3, [](word a, word b) { return word{a >= b}; })},
-      {"setp.lt.u64", computing(3, [](word a, word b) { return word{a < b}; })},
-      {"setp.ge.u64", computing(3, [](word a, word b) { return word{a >= b}; })},
-      {"ld.global.u32", {action::load, 1, 4, true}},
-      {"ld.global.u64", {action::load, 1, 8, true}},
-      {"ld.global.v2.u32", {action::load, 2, 4, true}},
-      {"ld.volatile.global.u32", {action::load, 1, 4}},
-      {"ld.volatile.global.u64", {action::load, 1, 8}},
-      {"ld.global.cg.v4.b32", {action::load, 4, 4}},
-      {"st.global.u32", {action::store, 1, 4}},
-      {"st.global.u64", {action::store, 1, 8}},
-      {"st.volatile.global.u32", {action::store, 1, 4}},
-      {"st.global.cg.v4.b32", {action::store, 4, 4}},
-      {"membar.sys", {action::fence}},
-      {"bra", {action::branch, 1}},
-      {"ret", {action::leave}},
-  };
-  return known;
-}
 
 /// Reads entries word by word. It knows no comments.
 class reader {
@@ -336,8 +256,12 @@ class running {
     address += last.to_view;
     for (std::size_t i = 0; i < at.operands; ++i, address += at.bytes) {
       auto& value = slots_[at.slots[i]];
-      at.bytes == 8 ? access_value<word>(address, stores, value)
-                    : access_value<std::uint32_t>(address, stores, value);
+      switch (at.bytes) {
+        case 1: access_value<std::uint8_t>(address, stores, value); break;
+        case 2: access_value<std::uint16_t>(address, stores, value); break;
+        case 4: access_value<std::uint32_t>(address, stores, value); break;
+        default: access_value<word>(address, stores, value);
+      }
       if (at.is_plain) value = seen_.try_emplace(address, value).first->second;
     }
     return true;
