@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "casts_support.hpp"
+#include "machine_code.hpp"
 
 #include <algorithm>
 #include <stdexcept>
@@ -87,6 +88,15 @@ TEST(casts_fast_cast, uses_what_this_processor_has_for_the_usual_pairs) {
     std::vector<std::string> names;
     for (auto const& kernel : cast_kernels(from, to)) { names.emplace_back(kernel.name); }
     EXPECT_EQ(names, expected) << words_of(from, to);
+  }
+}
+
+/// Without a fence, streaming stores are not ordered with what follows, not even with a lock.
+TEST(casts_fast_cast_code, has_a_store_fence_in_every_kernel_that_streams) {
+  for (auto const& [from, to, kernel] : fast_casts()) {
+    auto const code = code_of(reinterpret_cast<void const*>(kernel.cast));
+    if (!code) { GTEST_SKIP() << "this program was stripped of its symbols"; }
+    EXPECT_TRUE(has_store_fence(*code)) << words_of(from, to) << " with " << kernel.name;
   }
 }
 
