@@ -60,9 +60,9 @@ void move(unsigned char* to, unsigned char const* from, std::size_t bytes) noexc
 }
 
 template <kind from, kind to>
-void convert(void* target, void const* source, std::size_t items) {
-  auto* __restrict__ put = static_cast<unsigned char*>(target);
-  auto const* __restrict__ get = static_cast<unsigned char const*>(source);
+void convert(void* __restrict__ target, void const* __restrict__ source, std::size_t items) {
+  auto* const put = static_cast<unsigned char*>(target);
+  auto const* const get = static_cast<unsigned char const*>(source);
   if constexpr (from == to) {
     move(put, get, items * sizeof(stored<to>));
   } else {

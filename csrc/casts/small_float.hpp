@@ -17,6 +17,13 @@ template <class To, class From>
   return bits;
 }
 
+/// `yes` or `no`, and no branch: compilers move what a branch does not need into it.
+template <class Word>
+[[nodiscard]] inline Word choose(bool condition, Word yes, Word no) noexcept {
+  auto const mask = static_cast<Word>(-static_cast<Word>(condition));
+  return static_cast<Word>((yes & mask) | (no & ~mask));
+}
+
 template <class Number>
 struct float_format;
 
@@ -59,9 +66,9 @@ template <class Number>
   auto result = static_cast<word>((size - rebias + below_half + odd) >> dropped);
   auto const in_steps =
       static_cast<word>(bits_as<word>(bits_as<Number>(size) + bits_as<Number>(steps)) - steps);
-  result = size < least_normal ? in_steps : result;
-  result = size >= too_large ? word{0x7C00} : result;
-  result = size > infinity ? word{0x7E00} : result;
+  result = choose(size < least_normal, in_steps, result);
+  result = choose(size >= too_large, word{0x7C00}, result);
+  result = choose(size > infinity, word{0x7E00}, result);
   return static_cast<std::uint16_t>(sign << 15U | result);
 }
 
@@ -76,8 +83,8 @@ template <class Number>
   // A subnormal lacks the leading bit that a float32 with its exponent has.
   auto const subnormal =
       bits_as<std::uint32_t>(bits_as<float>(size + least_normal) - bits_as<float>(least_normal));
-  result = size < 1U << 23U ? subnormal : result;
-  result = size >= exponent ? result + rebias : result;
+  result = choose(size < 1U << 23U, subnormal, result);
+  result = choose(size >= exponent, result + rebias, result);
   return bits_as<float>(sign | result);
 }
 
