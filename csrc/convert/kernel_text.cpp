@@ -5,7 +5,6 @@
 namespace pyxfer {
 namespace {
 
-constexpr unsigned in_flight = 4;
 constexpr unsigned divided_axes = 5;
 
 // Registers. %x and %y: an item's bits, in 32 or 64 bits. %r and %w: what a group loads, in words
@@ -228,12 +227,12 @@ class pair_text {
     // Angle brackets also name registers, but only in `begin`.
     made += begin + with(with(std::string{"  "} + convert_begin, '<', group_ * bytes_of(from_)),
                          '>', group_ * bytes_of(to_));
-    for (unsigned i = 1; i < in_flight; ++i) {
+    for (unsigned i = 1; i < loads_in_flight; ++i) {
       made += with(with("  add.u64 %f#, %f&, %from_step;\n  add.u64 %t#, %t&, %to_step;\n", '#', i),
                    '&', i - 1);
     }
-    for (unsigned i = 0; i < in_flight; ++i) { made += load_group(i); }
-    for (unsigned i = 0; i < in_flight; ++i) { made += store_group(i); }
+    for (unsigned i = 0; i < loads_in_flight; ++i) { made += load_group(i); }
+    for (unsigned i = 0; i < loads_in_flight; ++i) { made += store_group(i); }
     made += many_end + load_group(0) + store_group(0) + few_end;
     made += "  mul.lo.u64 %index, %groups, " + std::to_string(group_) + ";\n" + rest_begin;
     made += address('f', "%from", "%index", from_) + address('t', "%to", "%index", to_);
@@ -255,13 +254,13 @@ class pair_text {
     }
     made += ")\n" + (begin + (reorder_begin + loads)) + "again:\n";
     made += "  setp.ge.u64 %q, %index, %end;\n  @%q ret;\n";
-    for (unsigned i = 0; i < in_flight; ++i) {
+    for (unsigned i = 0; i < loads_in_flight; ++i) {
       made += with("  mov.u64 %i#, %index;\n  setp.lt.u64 %p#, %i#, %end;\n" +
                        address('f', "%from", "%i#", from_) + "  @%p# " + load_one() +
                        "  add.u64 %index, %index, %more;\n",
                    '#', i);
     }
-    for (unsigned i = 0; i < in_flight; ++i) { made += with(place_one(), '#', i); }
+    for (unsigned i = 0; i < loads_in_flight; ++i) { made += with(place_one(), '#', i); }
     return made + "  bra again;\n}\n";
   }
 

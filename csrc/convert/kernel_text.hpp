@@ -7,13 +7,15 @@
 
 namespace pyxfer {
 
+/// How many loads each thread has under way before it stores.
+inline constexpr unsigned loads_in_flight = 4;
+
 /// How many neighbouring items a thread of `convert` takes at a time: 16 bytes of the larger
 /// format.
 [[nodiscard]] std::uint64_t items_in_group(item_kind from, item_kind to) noexcept;
 
 /// PTX of the kernels that convert items of one format to another that `can_cast` allows, for
-/// devices from 5.0 on; the driver compiles it. Threads that are neighbours load neighbours, and
-/// each has four loads under way before it stores.
+/// devices from 5.0 on; the driver compiles it. Threads that are neighbours load neighbours.
 ///
 /// convert: the items keep their order. Both addresses are aligned to 16 bytes. Items that fill no
 /// group, fewer than 16, are converted one by one.

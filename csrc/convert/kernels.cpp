@@ -41,11 +41,12 @@ void check_order(item_order const& order, std::uint64_t end) {
   check(end <= items, "there are fewer items in the order");
 }
 
-/// Queues a kernel with a thread for each of `parts`, or fewer.
+/// Queues a kernel whose threads have `loads_in_flight` of the parts each, or more.
 template <typename... Parameters>
 void launch(CUfunction function, std::uint64_t parts, stream_view on, Parameters&... parameters) {
   std::array<void*, sizeof...(parameters)> addresses{&parameters...};
-  auto const wanted = std::clamp<std::uint64_t>((parts + threads - 1) / threads, 1, most_blocks);
+  constexpr auto each = std::uint64_t{loads_in_flight} * threads;
+  auto const wanted = std::clamp<std::uint64_t>((parts + each - 1) / each, 1, most_blocks);
   PYXFER_TRY(driver().cuLaunchKernel(function, static_cast<unsigned int>(wanted), 1, 1, threads, 1,
                                      1, 0, on.handle(), addresses.data(), nullptr));
 }
