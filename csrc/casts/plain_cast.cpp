@@ -17,7 +17,7 @@ using kind = item_kind;
 constexpr bool is_float(kind of) noexcept { return of >= kind::f16; }
 
 constexpr bool has_one_meaning(kind from, kind to) noexcept {
-  return is_float(to) || !is_float(from);
+  return is_float(to) || !is_float(from) || to == kind::boolean;
 }
 
 /// What an item of each kind is stored as.

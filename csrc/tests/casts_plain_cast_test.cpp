@@ -93,10 +93,11 @@ INSTANTIATE_TEST_SUITE_P(of_every_pair, casts_plain,
                                   word_of(std::get<1>(tested.param));
                          });
 
-TEST(casts_plain_cast, is_refused_from_floats_to_integers_only) {
+TEST(casts_plain_cast, is_refused_from_floats_to_integers) {
   for (auto const from : every_kind()) {
     for (auto const to : every_kind()) {
-      EXPECT_EQ(can_cast(from, to), is_float(to) || !is_float(from)) << words_of(from, to);
+      EXPECT_EQ(can_cast(from, to), is_float(to) || !is_float(from) || to == kind::boolean)
+          << words_of(from, to);
     }
   }
 }

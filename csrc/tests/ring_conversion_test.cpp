@@ -73,14 +73,26 @@ class ring_conversion : public ring_trouble {
     }
     return moved;
   }
+  /// With zeros for what is not a number, whose bits may differ.
+  static bytes numbers_of(bytes items, item_kind kind) {
+    if (kind != item_kind::f32 && kind != item_kind::bf16) { return items; }
+    for (std::size_t at = 0; at < items.size(); at += bytes_of(kind)) {
+      auto const* const last = items.data() + at + bytes_of(kind) - 2;
+      auto const is_special = (last[1] & 0x7FU) == 0x7F && (last[0] & 0x80U) != 0;
+      if (is_special && (last[0] & 0x7FU) != 0) {
+        std::memset(items.data() + at, 0, bytes_of(kind));
+      }
+    }
+    return items;
+  }
   void expect_arrived(array const& from, conversion const& by) const {
     auto const wanted = expected(from, by);
     auto const* const first = inside(result_->address());
-    EXPECT_EQ((bytes{first, first + wanted.size()}), wanted);
+    EXPECT_EQ(numbers_of({first, first + wanted.size()}, by.to), numbers_of(wanted, by.to));
     EXPECT_EQ(first[wanted.size()], 0x5A);
+    std::memset(inside(result_->address()), 0x5A, items * 8 + 64);
   }
   void upload_and_check(ring& through, array const& from, conversion const& by) const {
-    std::memset(inside(result_->address()), 0x5A, items * 8 + 64);
     static_cast<void>(through.upload(from.view(), crossing(by), std::nullopt, true, {}, &by));
     expect_arrived(from, by);
   }

@@ -126,14 +126,6 @@ def test_every_pair_is_as_numpys(sent: Any, way: str, before: str, after: str) -
     assert_same(sent(x, dtype=after), expected(x, after), after)
 
 
-@pytest.mark.parametrize("after", FLOATS)
-def test_bfloat16_becomes_others(sent: Any, way: str, after: str) -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes")
-    x = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16).view(ml_dtypes.bfloat16)
-    wanted = (x.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    assert_same(sent(x, dtype=after), expected(wanted, after), after)
-
-
 @pytest.mark.parametrize("dtype", ["float32", np.float32, np.dtype("float32"), "f4", float, "float"])
 def test_a_dtype_is_given_as_for_numpy(sent: Any, dtype: Any) -> None:
     found = sent(np.arange(5, dtype=np.uint8), dtype=dtype)
@@ -220,7 +212,10 @@ LABELS = np.arange(3, dtype=np.int64)
             Batch(IMAGES, LABELS),
             {"dtype": {"images": "float32", "labels": None}, "layout": ("NHWC->NCHW", None)},
         ),
-        ({"one": (IMAGES,), "two": LABELS}, {"dtype": {"one": "float32", "two": None}, "layout": (("NHWC->NCHW",), None)}),
+        (
+            {"one": (IMAGES,), "two": LABELS},
+            {"dtype": {"one": "float32", "two": None}, "layout": (("NHWC->NCHW",), None)},
+        ),
     ],
 )
 @pytest.mark.parametrize("block", [True, False])
@@ -373,9 +368,7 @@ def test_large_arrays_go_the_way_that_was_faster(
 ) -> None:
     up._converter.has_kernels = True
     measured: list[Any] = []
-    monkeypatch.setattr(
-        Converter, "_measured", lambda _, *given: measured.append(given) or host_is_faster
-    )
+    monkeypatch.setattr(Converter, "_measured", lambda _, *given: measured.append(given) or host_is_faster)
     large = source_of(np.zeros(1 << 20))
     for _ in range(3):
         plan = up._converter.plan(large, Wanted(np.dtype("float32"), None), mover(up))
