@@ -24,6 +24,8 @@ import pyxfer
 from pyxfer.native import load
 
 MIB = 1 << 20
+MIN_ROUNDS, MAX_ROUNDS = 6, 400
+INFINITY = 0x7F80  # the bits of bfloat16
 CASES = (
     ("uint8", "float32", "", 24 * MIB),
     ("uint8", "float32", "", 96 * MIB),
@@ -104,7 +106,7 @@ def jax_library() -> Library:
     return Library(
         lambda x: jax.device_put(x, device),
         lambda y, dtype: y.astype(dtype),
-        lambda y, axes: jax.numpy.transpose(y, axes),
+        jax.numpy.transpose,
         lambda y: y.block_until_ready(),
         lambda y: np.asarray(y).view(np.int16) if y.dtype.name == "bfloat16" else np.asarray(y),
     )
@@ -118,8 +120,8 @@ def tensorflow_library() -> Library:
 
     return Library(
         lambda x: tf.identity(tf.constant(x)),
-        lambda y, dtype: tf.cast(y, dtype),
-        lambda y, axes: tf.transpose(y, axes),
+        tf.cast,
+        tf.transpose,
         lambda y: tf.reduce_max(tf.cast(tf.reshape(y, [-1])[:1], tf.float32)).numpy(),
         back,
     )
@@ -167,7 +169,7 @@ def in_turns(
     taken: dict[str, list[float]] = {name: [] for name in calls}
     until = time.perf_counter() + budget_s
     rounds = 0
-    while rounds < 6 or (time.perf_counter() < until and rounds < 400):
+    while rounds < MIN_ROUNDS or (time.perf_counter() < until and rounds < MAX_ROUNDS):
         for name, call in calls.items():
             begin = time.perf_counter()
             wait(call())
@@ -240,8 +242,8 @@ def every_pair(name: str, library: Library) -> list[str]:
                 with np.errstate(all="ignore"):
                     wanted = x.astype(after)
             if after == "bfloat16":  # the bits of a NaN differ
-                nan = (wanted & 0x7FFF) > 0x7F80
-                right = bool((((found & 0x7FFF) > 0x7F80) == nan).all() and (found[~nan] == wanted[~nan]).all())
+                nan = (wanted & 0x7FFF) > INFINITY
+                right = bool((((found & 0x7FFF) > INFINITY) == nan).all() and (found[~nan] == wanted[~nan]).all())
             else:
                 right = same(found, wanted)
             if not right:

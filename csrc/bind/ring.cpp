@@ -357,6 +357,15 @@ void bind_conversion(py::module_& module) {
           py::arg("to_address"), release_gil());
 }
 
+/// The items of an array of NumPy's.
+layout items_of(conversion const& by, py::array const& array) {
+  auto const bytes = bytes_of(by.from);
+  if (array.itemsize() != static_cast<py::ssize_t>(bytes)) {
+    throw std::invalid_argument(std::string{"the items are not those of "} + word_of(by.from));
+  }
+  return layout_of(array);
+}
+
 /// `crossed` is memory for what crosses, and the result's own if no kernel reads it.
 void bind_converting(owner_class<ring>& kind) {
   kind.def("prepare", &ring::prepare, py::arg("conversion"), release_gil());
@@ -386,6 +395,30 @@ void bind_converting(owner_class<ring>& kind) {
       py::arg("address"), py::arg("itemsize"), py::arg("shape"), py::arg("strides"),
       py::arg("conversion"), py::arg("crossed_address"), py::arg("device_address"),
       py::arg("stream"), release_gil());
+  kind.def(
+      "upload",
+      [](ring& self, py::array const& array, conversion const& by, std::uintptr_t crossed,
+         std::uintptr_t result, std::optional<std::uintptr_t> after, bool wait) {
+        auto const from = items_of(by, array);
+        auto const converting = with_result(by, result);
+        gil_released const released;
+        return run_interruptibly([&](interruption const& interrupted) {
+          return self.upload(from, crossed, stream_of(after), wait, interrupted, &converting);
+        });
+      },
+      py::arg("array").noconvert(), py::arg("conversion"), py::arg("crossed_address"),
+      py::arg("device_address"), py::arg("stream"), py::arg("wait"));
+  kind.def(
+      "upload_at_once",
+      [](ring& self, py::array const& array, conversion const& by, std::uintptr_t crossed,
+         std::uintptr_t result, std::optional<std::uintptr_t> on) {
+        auto const from = items_of(by, array);
+        auto const converting = with_result(by, result);
+        gil_released const released;
+        return self.upload_at_once(from, crossed, stream_of(on), &converting);
+      },
+      py::arg("array").noconvert(), py::arg("conversion"), py::arg("crossed_address"),
+      py::arg("device_address"), py::arg("stream"));
   kind.def(
       "start_upload",
       [](ring& self, std::uintptr_t address, std::ptrdiff_t itemsize, numbers const& shape,

@@ -35,6 +35,8 @@ from pyxfer._upload.trees import RefusedArrayError
 from pyxfer.errors import CudaMemoryError, KernelsUnavailableError, UsageError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from pyxfer._upload.arrays import Dtype, Source
     from pyxfer._upload.movers import Mover, Ticket
     from pyxfer._upload.targets import Target
@@ -48,6 +50,9 @@ _MAX_ORDERED = 1 << 32
 _MIN_MEASURED_BYTES = 4 << 20
 _TRIAL_BYTES = 16 << 20
 _ROUNDS = 5
+
+# Of arrays of one dtype and shape, with one wish.
+_MAX_PLANNED = 256
 
 _BYTE = np.dtype(np.uint8)
 _NUMBERS = "biuf"  # NumPy's kinds
@@ -145,23 +150,12 @@ def _layout_of(given: Any) -> tuple[str, str]:
 
 
 class Plan(NamedTuple):
-    """How one array gets to the device."""
+    """The result on the device of what is wanted of one array."""
 
-    source: Source
     shape: tuple[int, ...]
-    """Of the result."""
     dtype: Dtype
-    """Of the result."""
     conversion: Conversion | None
-    """None if the source's items only need to be copied."""
-
-    @property
-    def crossing_bytes(self) -> int:
-        return self.source.nbytes if self.conversion is None else self.conversion.crossing_bytes(self.source.nbytes)
-
-    @property
-    def has_kernel(self) -> bool:
-        return self.conversion is not None and self.conversion.has_kernel
+    """None if the items only need to be copied."""
 
 
 class Converter:
@@ -175,22 +169,56 @@ class Converter:
         """False when the driver has refused them: then the host does all."""
         self._host_is_faster: dict[tuple[str, str], bool] = {}
         self._prepared: set[tuple[str, str]] = set()
+        self._planned: dict[Any, Plan] = {}
 
     def upload(self, mover: Mover, target: Target, arrays: list[Any], place: int, wanted: Wanted) -> Any:
         """Upload one of the arrays."""
-        finish = scratch = None
         try:
-            plan = self.plan(source_of(arrays[place]), wanted, mover)
+            source, plan = self.plan(source_of(arrays[place]), wanted, mover)
+            if plan.conversion is not None:
+                return self._send(mover, target, source, plan, plan.conversion)
             address, finish = target.empty(plan.shape, plan.dtype)
             stream = target.stream()
-            if plan.conversion is None:
-                mover.upload(plan.source, address, stream, wait=stream is None)
-            else:
-                crossed, scratch = self._memory_to_cross(target, plan, address)
-                mover.upload_converted(plan, crossed, address, stream, wait=stream is None)
+            mover.upload(source, address, stream, wait=stream is None)
             return finish()
         except UsageError as error:
             raise RefusedArrayError(place, error) from error
+
+    def upload_plain(self, mover: RingMover, target: Target, x: NDArray[Any], dtype: Any, layout: Any) -> Any:
+        """The short way of one contiguous array of NumPy's; None if it cannot be taken."""
+        try:
+            key = (x.dtype, x.shape, dtype, layout)
+            found = self._planned.get(key)
+        except TypeError:  # a structure
+            return None
+        try:
+            if found is None:
+                found = self._planned_for(mover, x, dtype, layout)
+                if len(self._planned) >= _MAX_PLANNED:
+                    self._planned.clear()
+                self._planned[key] = found
+            return None if found.conversion is None else self._send(mover, target, x, found, found.conversion)
+        except UsageError:  # the usual way says where the array is
+            return None
+
+    def _planned_for(self, mover: RingMover, x: NDArray[Any], dtype: Any, layout: Any) -> Plan:
+        wanted = wanted_by(x, dtype, layout)
+        if wanted is None or wanted[0] is None:
+            return Plan(x.shape, x.dtype, None)
+        source, plan = self.plan(source_of(x), wanted[0], mover)
+        # Else the host permutes.
+        return plan if source.shape == x.shape and source.strides == x.strides else plan._replace(conversion=None)
+
+    def _send(
+        self, mover: Mover, target: Target, source: Source | NDArray[Any], plan: Plan, conversion: Conversion
+    ) -> Any:
+        finish = scratch = None
+        try:
+            address, finish = target.empty(plan.shape, plan.dtype)
+            stream = target.stream()
+            crossed, scratch = self._memory_to_cross(target, conversion, source.nbytes, address)
+            mover.upload_converted(source, conversion, crossed, address, stream, wait=stream is None)
+            return finish()
         finally:
             del finish, scratch  # the traceback of an error would keep the memory
 
@@ -199,26 +227,31 @@ class Converter:
     ) -> tuple[Callable[[int | None], Ticket], Callable[[], Any], Any]:
         """What starts the upload of one of the arrays, what makes the framework's array, and what to keep meanwhile."""
         try:
-            plan = self.plan(source_of(arrays[place]), wanted, mover)
+            source, plan = self.plan(source_of(arrays[place]), wanted, mover)
             address, finish = target.empty(plan.shape, plan.dtype)
         except UsageError as error:
             raise RefusedArrayError(place, error) from error
         if plan.conversion is None:
-            return partial(mover.start, plan.source, address), finish, plan.source.keep
-        crossed, scratch = self._memory_to_cross(target, plan, address)
-        return partial(mover.start_converted, plan, crossed, address), finish, (plan.source.keep, scratch)
+            return partial(mover.start, source, address), finish, source.keep
+        crossed, scratch = self._memory_to_cross(target, plan.conversion, source.nbytes, address)
+        start = partial(mover.start_converted, source, plan.conversion, crossed, address)
+        return start, finish, (source.keep, scratch)
 
-    def _memory_to_cross(self, target: Target, plan: Plan, address: int) -> tuple[int, Any]:
+    def _memory_to_cross(self, target: Target, conversion: Conversion, nbytes: int, address: int) -> tuple[int, Any]:
         """Memory on the device for what a kernel reads, and what keeps it; else that of the result."""
-        if not plan.has_kernel:
+        if not conversion.has_kernel:
             return address, None
+        crossing = (conversion.crossing_bytes(nbytes),)
         if target.allocates:
-            return target.empty((plan.crossing_bytes,), _BYTE)
-        array = DeviceArray(self.scratch, (plan.crossing_bytes,), _BYTE)
+            return target.empty(crossing, _BYTE)
+        array = DeviceArray(self.scratch, crossing, _BYTE)
         return array.address, array
 
-    def plan(self, source: Source, wanted: Wanted, mover: Mover) -> Plan:
-        """Refuses types and shapes that do not fit."""
+    def plan(self, source: Source, wanted: Wanted, mover: Mover) -> tuple[Source, Plan]:
+        """How an array is converted, and what is read: if the host permutes, in the order of the result.
+
+        Refuses types and shapes that do not fit.
+        """
         before, after = source.dtype, source.dtype if wanted.dtype is None else wanted.dtype
         axes = wanted.axes_of(source.shape)
         _require_cast(before, after)
@@ -235,7 +268,7 @@ class Converter:
             extents, strides = (), ()
         casts = name_of(before) != name_of(after)
         if not casts and not extents:
-            return Plan(source, shape, after, None)
+            return source, Plan(shape, after, None)
         try:
             on_host = casts and (not on_device or self._casts_on_host(mover, source, before, after))
             conversion = self._conversion(before, after, on_host, extents, strides)
@@ -244,7 +277,7 @@ class Converter:
         except KernelsUnavailableError:
             self.has_kernels = False
             return self.plan(source, wanted, mover)
-        return Plan(source, shape, after, conversion)
+        return source, Plan(shape, after, conversion)
 
     def _prepare(self, mover: RingMover, conversion: Conversion, crossing: Dtype, after: Dtype) -> None:
         """Make the kernel now: a transfer that has begun could not be planned anew."""

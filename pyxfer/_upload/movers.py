@@ -20,10 +20,9 @@ from pyxfer.units import format_size
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pyxfer._upload.conversions import Plan
     from pyxfer._upload.settings import RingSettings
     from pyxfer.native import Engine
-    from pyxfer.native._cuda import Copier, FileWindow, Pack, Ring
+    from pyxfer.native._cuda import Conversion, Copier, FileWindow, Pack, Ring
 
 
 Result = TypeVar("Result")
@@ -100,20 +99,30 @@ class RingMover:
         """Return at once. The source and the memory at `address` must exist until the ticket is done."""
         return _transfer(self.ring.start_upload, source, address, stream)
 
-    def upload_converted(self, plan: Plan, crossed: int, address: int, stream: int | None, *, wait: bool) -> None:
+    def upload_converted(
+        self,
+        source: Source | NDArray[Any],
+        conversion: Conversion,
+        crossed: int,
+        address: int,
+        stream: int | None,
+        *,
+        wait: bool,
+    ) -> None:
         """As `upload`. `crossed` is memory for what crosses, and `address` itself if no kernel reads it."""
-        arguments = (plan.source, plan.conversion, crossed, address, stream)
-        if self.goes_at_once(max(plan.source.nbytes, plan.crossing_bytes), waits=wait) and _transfer(
-            self.ring.upload_at_once, *arguments
-        ):
+        most_bytes = max(source.nbytes, conversion.crossing_bytes(source.nbytes))
+        arguments = (conversion, crossed, address, stream)
+        if self.goes_at_once(most_bytes, waits=wait) and _transfer(self.ring.upload_at_once, source, *arguments):
             if wait:
                 self.ring.await_at_once()
             return
-        _transfer(self.ring.upload, *arguments, wait)
+        _transfer(self.ring.upload, source, *arguments, wait)
         self._used_s = time.monotonic()
 
-    def start_converted(self, plan: Plan, crossed: int, address: int, stream: int | None) -> Ticket:
-        return _transfer(self.ring.start_upload, plan.source, plan.conversion, crossed, address, stream)
+    def start_converted(
+        self, source: Source, conversion: Conversion, crossed: int, address: int, stream: int | None
+    ) -> Ticket:
+        return _transfer(self.ring.start_upload, source, conversion, crossed, address, stream)
 
     def start_read(self, window: FileWindow, stream: int | None) -> Ticket:
         """The same from files."""
@@ -179,16 +188,27 @@ class PlainMover:
         self.upload(source, address, stream, wait=True)
         return FixedTicket(is_done=True)
 
-    def upload_converted(self, plan: Plan, crossed: int, address: int, stream: int | None, *, wait: bool) -> None:
+    def upload_converted(
+        self,
+        source: Source | NDArray[Any],
+        conversion: Conversion,
+        crossed: int,
+        address: int,
+        stream: int | None,
+        *,
+        wait: bool,
+    ) -> None:
         del stream, wait, crossed
-        if plan.conversion is None or plan.has_kernel:
-            raise TypeError("only a ring launches kernels")
-        source, fresh = plan.source, np.empty(plan.crossing_bytes, np.uint8)
-        plan.conversion.cast(source.address, source.itemsize, source.shape, source.strides, fresh.ctypes.data)
+        if conversion.has_kernel or not isinstance(source, Source):
+            raise TypeError("only a ring launches kernels, and takes arrays of NumPy's")
+        fresh = np.empty(conversion.crossing_bytes(source.nbytes), np.uint8)
+        conversion.cast(source.address, source.itemsize, source.shape, source.strides, fresh.ctypes.data)
         self._copy("h2d", fresh, address)
 
-    def start_converted(self, plan: Plan, crossed: int, address: int, stream: int | None) -> Ticket:
-        self.upload_converted(plan, crossed, address, stream, wait=True)
+    def start_converted(
+        self, source: Source, conversion: Conversion, crossed: int, address: int, stream: int | None
+    ) -> Ticket:
+        self.upload_converted(source, conversion, crossed, address, stream, wait=True)
         return FixedTicket(is_done=True)
 
     def download(self, address: int, to: Source, stream: int | None) -> None:

@@ -196,10 +196,12 @@ class Uploader(ShortRepr):
             UsageError: the framework or an array is refused; the message says what to do.
 
         """
-        converts = dtype is not None or layout is not None
         known = to if isinstance(to, Target) else self._targets.get(to)
-        if block and known is not None and not converts and (made := self._upload_plain(x, known)) is not None:
-            return made
+        if block and known is not None:
+            is_plain = dtype is None and layout is None
+            made = self._upload_plain(x, known) if is_plain else self._upload_converted(x, known, dtype, layout)
+            if made is not None:
+                return made
         target = self._target(to)
         with self._usable_mover() as mover:
             if block:
@@ -392,10 +394,9 @@ class Uploader(ShortRepr):
 
     def _upload_plain(self, x: Any, target: Target) -> Any:
         """The short way of an array with nothing special; None if it cannot be taken."""
-        mover, kind = self._mover, type(x)
-        if not isinstance(mover, RingMover) or (kind is not np.ndarray and not target.is_plain(x)):
-            return None
-        if native_call.exit_begun or os.getpid() != self._pid or may_be_of_a_file(x):
+        kind = type(x)
+        mover = self._mover_of_plain(x)
+        if mover is None or (kind is not np.ndarray and not target.is_plain(x)):
             return None
         if mover.goes_at_once(x.nbytes, waits=not target.allocates):
             try:
@@ -426,6 +427,27 @@ class Uploader(ShortRepr):
             if self._closed and type(error) is RuntimeError:  # from the ring, which another thread has closed
                 return None
             raise
+
+    def _mover_of_plain(self, x: Any) -> RingMover | None:
+        mover = self._mover
+        if not isinstance(mover, RingMover) or native_call.exit_begun:
+            return None
+        return None if os.getpid() != self._pid or may_be_of_a_file(x) else mover
+
+    def _upload_converted(self, x: Any, target: Target, dtype: Any, layout: Any) -> Any:
+        """The same for one that is converted on the way."""
+        mover = self._mover_of_plain(x)
+        if mover is None or type(x) is not np.ndarray or not x.flags.c_contiguous:
+            return None
+        mover.alert(x.nbytes)
+        with native_call() as allowed:
+            self._dropped.sweep()
+            try:
+                return self._converter.upload_plain(mover, target, x, dtype, layout) if allowed else None
+            except RuntimeError as error:
+                if self._closed and type(error) is RuntimeError:  # from the ring, which another thread has closed
+                    return None
+                raise
 
     def _download_at_once(self, y: Any) -> Any:
         """The same for a small array on the device, to a new array."""

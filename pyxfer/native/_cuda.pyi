@@ -293,6 +293,16 @@ class Ring:
         """If the conversion has a kernel, other memory for what crosses, which must exist as long as the result."""
 
     @overload
+    def upload(
+        self,
+        array: NDArray[Any],
+        conversion: Conversion,
+        crossed_address: int,
+        device_address: int,
+        stream: int | None,
+        wait: bool,
+    ) -> Staged: ...
+    @overload
     def upload(self, array: NDArray[Any] | Pack, device_address: int, stream: int | None, wait: bool) -> Staged: ...
     @overload
     def upload_at_once(self, address: int, nbytes: int, device_address: int, stream: int | None) -> bool:
@@ -308,6 +318,15 @@ class Ring:
         itemsize: int,
         shape: Sequence[int],
         strides: Sequence[int],
+        conversion: Conversion,
+        crossed_address: int,
+        device_address: int,
+        stream: int | None,
+    ) -> bool: ...
+    @overload
+    def upload_at_once(
+        self,
+        array: NDArray[Any],
         conversion: Conversion,
         crossed_address: int,
         device_address: int,
