@@ -17,7 +17,7 @@ constexpr char const* head = R"(.version 6.0
 
 constexpr char const* begin = R"({
   .reg .u64 %from, %to, %id, %index, %more, %last, %wide;
-  .reg .u64 %f<4>, %t<4>, %i<4>;
+  .reg .u64 %f<4>, %t<4>;
   .reg .b64 %w<8>, %y<4>;
   .reg .b32 %r<16>, %x<16>, %o<4>, %tmp, %quiet;
   .reg .b16 %half;
@@ -38,7 +38,7 @@ constexpr char const* begin = R"({
 )";
 
 // The marks stand for numbers: # of an item or group, $ of an axis or word, & and ~ of what the
-// text says, < and > of the bytes that a group takes and makes.
+// text says, < and > of bytes loaded and stored.
 
 constexpr char const* convert_begin = R"(.reg .u64 %groups, %count, %ahead, %far;
   .reg .u64 %from_step, %to_step, %from_far, %to_far;
@@ -80,25 +80,57 @@ rest:
 constexpr char const* rest_begin = R"(  add.u64 %index, %index, %id;
   setp.ge.u64 %q, %index, %count;
   @%q ret;
+  mul.lo.u64 %wide, %index, <;
+  add.u64 %f0, %from, %wide;
+  mul.lo.u64 %wide, %index, >;
+  add.u64 %t0, %to, %wide;
 )";
 
-constexpr char const* reorder_begin = R"(  .reg .u64 %end, %outer, %place, %left, %quotient;
-  .reg .u32 %axes;
+constexpr char const* reorder_begin = R"(  .reg .u64 %end, %product;
+  .reg .u32 %axes, %outer, %number<4>, %place, %left, %rest;
   ld.param.u64 %index, [first];
   ld.param.u64 %end, [end];
   ld.param.u32 %axes, [axes];
-  ld.param.u64 %outer, [outer];
+  ld.param.u32 %outer, [outer];
   add.u64 %index, %index, %id;
+)";
+
+constexpr char const* axis_begin = R"(  .reg .u32 %extent$, %stride$, %low$, %high$;
+  ld.param.u32 %extent$, [extent$];
+  ld.param.u32 %stride$, [stride$];
+  ld.param.u64 %wide, [inverse$];
+  cvt.u32.u64 %low$, %wide;
+  shr.u64 %wide, %wide, 32;
+  cvt.u32.u64 %high$, %wide;
+)";
+
+constexpr char const* reorder_load = R"(  setp.lt.u64 %p#, %index, %end;
+  cvt.u32.u64 %number#, %index;
+  mul.wide.u32 %wide, %number#, <;
+  add.u64 %f#, %from, %wide;
+  add.u64 %index, %index, %more;
 )";
 
 constexpr char const* divide = R"(  setp.eq.u32 %q, %axes, &;
   @%q bra placed#;
-  mul.hi.u64 %quotient, %left, %inverse$;
-  mul.lo.u64 %wide, %quotient, %extent$;
-  sub.u64 %wide, %left, %wide;
-  mul.lo.u64 %wide, %wide, %stride$;
-  add.u64 %place, %place, %wide;
-  mov.u64 %left, %quotient;
+  mul.wide.u32 %wide, %left, %low$;
+  shr.u64 %wide, %wide, 32;
+  mul.wide.u32 %product, %left, %high$;
+  add.u64 %product, %product, %wide;
+  shr.u64 %product, %product, 32;
+  mov.u32 %rest, %left;
+  cvt.u32.u64 %left, %product;
+  mul.lo.u32 %thread, %left, %extent$;
+  sub.u32 %rest, %rest, %thread;
+  mul.lo.u32 %rest, %rest, %stride$;
+  add.u32 %place, %place, %rest;
+)";
+
+constexpr char const* placed = R"(placed#:
+  mul.lo.u32 %left, %left, %outer;
+  add.u32 %place, %place, %left;
+  mul.wide.u32 %wide, %place, >;
+  add.u64 %t#, %to, %wide;
 )";
 
 constexpr char const* to_bfloat16 = R"(  shr.u32 %tmp, %x#, 16;
@@ -234,8 +266,8 @@ class pair_text {
     for (unsigned i = 0; i < loads_in_flight; ++i) { made += load_group(i); }
     for (unsigned i = 0; i < loads_in_flight; ++i) { made += store_group(i); }
     made += many_end + load_group(0) + store_group(0) + few_end;
-    made += "  mul.lo.u64 %index, %groups, " + std::to_string(group_) + ";\n" + rest_begin;
-    made += address('f', "%from", "%index", from_) + address('t', "%to", "%index", to_);
+    made += "  mul.lo.u64 %index, %groups, " + std::to_string(group_) + ";\n";
+    made += with(with(rest_begin, '<', bytes_of(from_)), '>', bytes_of(to_));
     made += with("  " + load_one() + convert_one() + "  " + store_one(), '#', 0);
     return made + "  ret;\n}\n";
   }
@@ -243,35 +275,23 @@ class pair_text {
   [[nodiscard]] std::string reorder() const {
     std::string made{
         ".visible .entry reorder(.param .u64 source, .param .u64 destination,\n"
-        "  .param .u64 first, .param .u64 end, .param .u32 axes, .param .u64 outer"};
-    std::string loads;
+        "  .param .u64 first, .param .u64 end, .param .u32 axes, .param .u32 outer"};
+    std::string axes;
     for (unsigned axis = 0; axis < divided_axes; ++axis) {
-      for (auto const* const each : {"extent", "stride", "inverse"}) {
-        auto const name = each + std::to_string(axis);
-        made += (*each == 'e' ? ",\n  .param .u64 " : ", .param .u64 ") + name;
-        loads += "  .reg .u64 %" + name + ";\n  ld.param.u64 %" + name + ", [" + name + "];\n";
-      }
+      made +=
+          with(",\n  .param .u32 extent$, .param .u32 stride$, .param .u64 inverse$", '$', axis);
+      axes += with(axis_begin, '$', axis);
     }
-    made += ")\n" + (begin + (reorder_begin + loads)) + "again:\n";
-    made += "  setp.ge.u64 %q, %index, %end;\n  @%q ret;\n";
+    made += ")\n" + (begin + (reorder_begin + axes)) +
+            "again:\n  setp.ge.u64 %q, %index, %end;\n  @%q ret;\n";
     for (unsigned i = 0; i < loads_in_flight; ++i) {
-      made += with("  mov.u64 %i#, %index;\n  setp.lt.u64 %p#, %i#, %end;\n" +
-                       address('f', "%from", "%i#", from_) + "  @%p# " + load_one() +
-                       "  add.u64 %index, %index, %more;\n",
-                   '#', i);
+      made += with(with(reorder_load, '<', bytes_of(from_)) + "  @%p# " + load_one(), '#', i);
     }
     for (unsigned i = 0; i < loads_in_flight; ++i) { made += with(place_one(), '#', i); }
     return made + "  bra again;\n}\n";
   }
 
  private:
-  [[nodiscard]] std::string address(char name, std::string const& base, std::string const& index,
-                                    item_kind kind) const {
-    auto const where = std::string{"%"} + name + (index == "%index" ? "0" : "#");
-    return "  mul.lo.u64 %wide, " + index + ", " + std::to_string(bytes_of(kind)) +
-           ";\n  add.u64 " + where + ", " + base + ", %wide;\n";
-  }
-
   [[nodiscard]] std::string load_one() const {
     return load(type_in_memory(bytes_of(from_), bytes_of(from_)), is_wide(from_) ? "%y#" : "%x#",
                 "%f#");
@@ -285,13 +305,11 @@ class pair_text {
   }
 
   [[nodiscard]] std::string place_one() const {
-    std::string made{"  mov.u64 %place, 0;\n  mov.u64 %left, %i#;\n"};
+    std::string made{"  mov.u32 %place, 0;\n  mov.u32 %left, %number#;\n"};
     for (unsigned axis = 0; axis < divided_axes; ++axis) {
       made += with(with(divide, '$', axis), '&', axis + 1);
     }
-    return made +
-           "placed#:\n  mul.lo.u64 %left, %left, %outer;\n  add.u64 %place, %place, %left;\n" +
-           address('t', "%to", "%place", to_) + convert_one() + "  @%p# " + store_one();
+    return made + with(placed, '>', bytes_of(to_)) + convert_one() + "  @%p# " + store_one();
   }
 
   [[nodiscard]] std::uint64_t words_of(item_kind kind) const noexcept {

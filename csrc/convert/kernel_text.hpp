@@ -24,7 +24,7 @@ inline constexpr unsigned loads_in_flight = 4;
 /// outermost: the remainder is its index on this axis, which `stride` multiplies, and the quotient
 /// goes on to the next axis. `outer` multiplies the last quotient. A division is a multiplication
 /// by `inverse`, which is 2 to the power of 64 over the extent, rounded up: exact for extents above
-/// 1 and numbers below 2 to the power of 32.
+/// 1 and numbers below 2 to the power of 32. Numbers of items and places have 32 bits.
 [[nodiscard]] std::string convert_kernel_text(item_kind from, item_kind to);
 
 }  // namespace pyxfer

@@ -28,15 +28,23 @@ void check(bool holds, char const* otherwise) {
   if (!holds) { throw std::invalid_argument{otherwise}; }
 }
 
+std::uint32_t low(std::uint64_t value) noexcept { return static_cast<std::uint32_t>(value); }
+
 void check_order(item_order const& order, std::uint64_t end) {
   check(order.axes <= item_order::most_axes, "an order has at most 6 axes");
   if (order.axes == 0) { return; }
   std::uint64_t items{1};
+  std::uint64_t last_place{0};
   for (std::size_t i = 0; i < order.axes; ++i) {
     auto const extent = order.extents.at(i);
     check(extent == 0 || items <= convert_kernels::most_ordered / extent,
           "more than 4294967296 items cannot be put into another order");
     items *= extent;
+    auto const last = std::max<std::uint64_t>(extent, 1) - 1;
+    auto const stride = order.strides.at(i);
+    check(last == 0 || stride <= (convert_kernels::most_ordered - 1 - last_place) / last,
+          "an item would go behind the destination's first 4294967296");
+    last_place += last * stride;
   }
   check(end <= items, "there are fewer items in the order");
 }
@@ -98,19 +106,20 @@ void convert_kernels::reorder(std::uintptr_t source, std::uintptr_t destination,
                               item_order const& order, std::uint64_t first, std::uint64_t count,
                               stream_view on) const {
   struct axis {
-    std::uint64_t extent;
-    std::uint64_t stride;
+    std::uint32_t extent;
+    std::uint32_t stride;
     std::uint64_t inverse;
   };
   std::array<axis, item_order::most_axes - 1> divided{};
   for (std::size_t i = 0; i + 1 < order.axes; ++i) {
     auto const from_inside = order.axes - 1 - i;
     auto const extent = order.extents.at(from_inside);
-    divided.at(i) = {extent, order.strides.at(from_inside), ~std::uint64_t{0} / extent + 1};
+    divided.at(i) = {low(extent), low(order.strides.at(from_inside)),
+                     ~std::uint64_t{0} / extent + 1};
   }
   auto end = first + count;
-  auto axes = static_cast<std::uint32_t>(order.axes);
-  auto outer = order.strides[0];
+  auto axes = low(order.axes);
+  auto outer = low(order.strides[0]);
   auto& [a, b, c, d, e] = divided;
   launch(reordered_, count, on, source, destination, first, end, axes, outer, a.extent, a.stride,
          a.inverse, b.extent, b.stride, b.inverse, c.extent, c.stride, c.inverse, d.extent,

@@ -16,13 +16,6 @@ constexpr word low32(word bits) { return bits & 0xffffffff; }
 std::int32_t signed32(word bits) { return static_cast<std::int32_t>(bits); }
 std::int64_t signed64(word bits) { return static_cast<std::int64_t>(bits); }
 
-/// The upper half of a product of 128 bits.
-word upper_product(word a, word b) {
-  auto const right = (a >> 32U) * low32(b) + (low32(a) * low32(b) >> 32U);
-  auto const left = low32(a) * (b >> 32U) + low32(right);
-  return (a >> 32U) * (b >> 32U) + (right >> 32U) + (left >> 32U);
-}
-
 float float32_of(word bits) {
   auto const upper = static_cast<std::uint32_t>(bits);
   float value = 0;
@@ -98,7 +91,6 @@ instructions integer_instructions() {
       {"sub.u64", computing(3, [](word a, word b) { return a - b; })},
       {"mul.lo.u32", computing(3, [](word a, word b) { return low32(a * b); })},
       {"mul.lo.u64", computing(3, [](word a, word b) { return a * b; })},
-      {"mul.hi.u64", computing(3, upper_product)},
       {"mul.wide.u32", computing(3, [](word a, word b) { return a * b; })},
       {"div.u32", computing(3, [](word a, word b) { return b == 0 ? 0xffffffff : a / b; })},
       {"rem.u32", computing(3, [](word a, word b) { return b == 0 ? a : a % b; })},
@@ -108,6 +100,7 @@ instructions integer_instructions() {
       {"shl.b32", computing(3, [](word a, word b) { return b < 32 ? low32(a << b) : 0; })},
       {"shl.b64", computing(3, [](word a, word b) { return b < 64 ? a << b : 0; })},
       {"shr.u32", computing(3, [](word a, word b) { return b < 32 ? a >> b : 0; })},
+      {"shr.u64", computing(3, [](word a, word b) { return b < 64 ? a >> b : 0; })},
       {"shr.s32", computing(3,
                             [](word a, word b) {
                               auto const shifted = signed32(a) >> std::min<word>(b, 31);

@@ -300,6 +300,9 @@ TEST_F(convert_kernels_test, refuse_what_they_cannot_convert) {
   EXPECT_NE(refusal(at, at, order, 32, 17).find("fewer items"), std::string::npos);
   auto large = permutation({1U << 16U, (1U << 16U) + 1}, {1, 0});
   EXPECT_NE(refusal(at, at, large, 0, 16).find("another order"), std::string::npos);
+  auto wide = order;
+  wide.strides[0] = std::uint64_t{1} << 29U;
+  EXPECT_NE(refusal(at, at, wide, 0, 16).find("behind"), std::string::npos);
   large.axes = item_order::most_axes + 1;
   EXPECT_NE(refusal(at, at, large, 0, 16).find("6 axes"), std::string::npos);
   with.convert(at, at, order, 0, 0, on.view());
