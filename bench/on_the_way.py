@@ -1,290 +1,227 @@
-"""upload with dtype and layout beside the usual code of each framework, in turns, with its contents checked.
+"""Times `upload` with dtype and layout beside the usual code of a framework, and compares every pair of dtypes with it.
 
-The reference of each case is `upload` of what crosses, without a conversion: the larger of the link's time and the
-fill's. Writes JSON, and prints a table.
+    python bench/on_the_way.py torch|cupy|jax|tensorflow [--only WORD] [--rounds 7] [--device 0] [--export-json F]
 
-    python bench/on_the_way.py --to torch,cupy,jax --out on_the_way.json
+Rows, ratios and marks are those of never_slower.py: the usual code casts and permutes on the device, or on the host
+before it sends. For comparison stands `upload` of the same array without a conversion, and of one in the smaller dtype.
+The exit status is 1 if a row is slower or contents differ.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import time
-from collections.abc import Callable
-from datetime import datetime, timezone
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
+import never_slower
 import numpy as np
+import shared
+from never_slower import KIB, MIB, OWN, NeverSlower
+from never_slower_peers import PEERS, Case, Peer, Prepared
+from numpy.typing import NDArray
 
 import pyxfer
-from pyxfer.native import load
+from pyxfer._machine.environment import read_environment
+from pyxfer.units import format_size
 
-MIB = 1 << 20
-MIN_ROUNDS, MAX_ROUNDS = 6, 400
-INFINITY = 0x7F80  # the bits of bfloat16
+SIZES = (4 * KIB, 64 * KIB, 256 * KIB, MIB, 24 * MIB, 96 * MIB)
 CASES = (
-    ("uint8", "float32", "", 24 * MIB),
-    ("uint8", "float32", "", 96 * MIB),
-    ("uint8", "float32", "NHWC->NCHW", 24 * MIB),
-    ("uint8", "float32", "NHWC->NCHW", 96 * MIB),
-    ("uint8", "float16", "", 96 * MIB),
-    ("float32", "float32", "NHWC->NCHW", 96 * MIB),
-    ("float32", "bfloat16", "", 96 * MIB),
-    ("float32", "float16", "", 96 * MIB),
-    ("float64", "float32", "", 96 * MIB),
-    ("float64", "float32", "", 512 * MIB),
-    ("int64", "int32", "", 96 * MIB),
-    ("uint8", "float32", "", 4096),
-    ("uint8", "float32", "", 64 << 10),
-    ("uint8", "float32", "", 256 << 10),
-    ("uint8", "float32", "", MIB),
-    ("uint8", "float32", "NHWC->NCHW", 64 << 10),
-    ("uint8", "float32", "NHWC->NCHW", MIB),
-    ("float64", "float32", "", 64 << 10),
-    ("float64", "float32", "", MIB),
+    *[("uint8", "float32", None, nbytes) for nbytes in SIZES],
+    *[("uint8", "float32", "NHWC->NCHW", nbytes) for nbytes in (64 * KIB, MIB, 24 * MIB, 96 * MIB)],
+    ("float32", None, "NHWC->NCHW", 96 * MIB),
+    ("float32", "float16", None, 96 * MIB),
+    ("float32", "bfloat16", None, 96 * MIB),
+    *[("float64", "float32", None, nbytes) for nbytes in (64 * KIB, MIB, 96 * MIB, 512 * MIB)],
+    ("int64", "int32", None, 96 * MIB),
 )
-PAIRS = (
-    "bool",
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "uint32",
-    "int32",
-    "uint64",
-    "int64",
-    "float16",
-    "float32",
-    "float64",
-)
-TARGETS = ("float16", "bfloat16", "float32", "float64", "int32", "uint8", "bool")
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+SOURCES = ("bool", *UNSIGNED, "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+RESULTS = ("bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+INTEGERS = ("uint8", "int32", "int64")
+BFLOAT16 = "bfloat16"
+_INFINITY = 0x7F80  # the bits of bfloat16
 
 
-class Library(NamedTuple):
-    """What users write in each framework, and how its arrays come back."""
+class OnTheWay(NeverSlower, frozen=True):
+    """The rows of one framework, and the pairs of dtypes whose contents differ from the framework's own cast."""
 
-    send: Callable[[Any], Any]
-    cast: Callable[[Any, str], Any]
-    permute: Callable[[Any, tuple[int, ...]], Any]
-    wait: Callable[[Any], Any]
-    back: Callable[[Any], Any]
+    pairs: int
+    different: list[str]
 
 
-def torch_library() -> Library:
-    torch = import_module("torch")
+class Usual:
+    """How users of a framework cast and permute an array on the device."""
 
-    def back(y: Any) -> Any:
-        return y.view(torch.int16).cpu().numpy() if y.dtype == torch.bfloat16 else y.cpu().numpy()
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        library: Any = import_module(peer.name)
+        cast: dict[str, Callable[[Any, str], Any]] = {
+            "torch": lambda y, dtype: y.to(getattr(library, dtype)),
+            "tensorflow": lambda y, dtype: library.cast(y, dtype),  # noqa: PLW0108 - others have no cast
+        }
+        permute: dict[str, Callable[[Any, tuple[int, ...]], Any]] = {
+            "torch": lambda y, axes: y.permute(axes).contiguous(),
+            "cupy": lambda y, axes: library.ascontiguousarray(y.transpose(axes)),
+            "jax": lambda y, axes: library.numpy.transpose(y, axes),  # noqa: PLW0108 - likewise
+            "tensorflow": lambda y, axes: library.transpose(y, axes),  # noqa: PLW0108 - likewise
+        }
+        bits: dict[str, Callable[[Any], Any]] = {
+            "torch": lambda y: y.view(library.int16),
+            "tensorflow": lambda y: library.bitcast(y, library.int16),
+            "jax": lambda y: library.lax.bitcast_convert_type(y, "int16"),
+            "cupy": lambda y: y.view("int16"),
+        }
+        self.cast = cast.get(peer.name, lambda y, dtype: y.astype(dtype))
+        self.permute = permute[peer.name]
+        self.bits = bits[peer.name]
 
-    return Library(
-        lambda x: torch.from_numpy(x).to("cuda"),
-        lambda y, dtype: y.to(getattr(torch, dtype)),
-        lambda y, axes: y.permute(axes).contiguous(),
-        lambda _: torch.cuda.synchronize(),
-        back,
-    )
+    def has(self, dtype: str) -> bool:
+        """JAX has no 64-bit numbers without x64, and CuPy no bfloat16."""
+        if self.peer.name == "jax":
+            return dtype not in ("float64", "int64", "uint64")
+        return self.peer.name != "cupy" or dtype != BFLOAT16
 
-
-def cupy_library() -> Library:
-    cupy = import_module("cupy")
-    return Library(
-        cupy.asarray,
-        lambda y, dtype: y.astype(dtype),
-        lambda y, axes: cupy.ascontiguousarray(y.transpose(axes)),
-        lambda _: cupy.cuda.Device().synchronize(),
-        cupy.asnumpy,
-    )
-
-
-def jax_library() -> Library:
-    jax = import_module("jax")
-    device = jax.devices()[0]
-    return Library(
-        lambda x: jax.device_put(x, device),
-        lambda y, dtype: y.astype(dtype),
-        jax.numpy.transpose,
-        lambda y: y.block_until_ready(),
-        lambda y: np.asarray(y).view(np.int16) if y.dtype.name == "bfloat16" else np.asarray(y),
-    )
-
-
-def tensorflow_library() -> Library:
-    tf = import_module("tensorflow")
-
-    def back(y: Any) -> Any:
-        return tf.bitcast(y, tf.int16).numpy() if y.dtype == tf.bfloat16 else y.numpy()
-
-    return Library(
-        lambda x: tf.identity(tf.constant(x)),
-        tf.cast,
-        tf.transpose,
-        lambda y: tf.reduce_max(tf.cast(tf.reshape(y, [-1])[:1], tf.float32)).numpy(),
-        back,
-    )
+    def numbers(self, y: Any, dtype: str) -> Any:
+        """An array as NumPy's; bfloat16 as its bits."""
+        if dtype != BFLOAT16:
+            return self.peer.to_numpy(y)
+        return self.peer.to_numpy(self.bits(y)).view(np.uint16)
 
 
-LIBRARIES = {"torch": torch_library, "cupy": cupy_library, "jax": jax_library, "tensorflow": tensorflow_library}
+def every_row(usual: Usual, device: int | str) -> Iterator[Case]:
+    """All rows that the framework can have."""
+    for before, after, layout, nbytes in CASES:
+        if usual.has(before) and usual.has(after or before):
+            words = " ".join(word for word in (before, "to", after or before, layout) if word)
+            name = f"{words} of {format_size(nbytes)}"
+            yield Case(name, nbytes, partial(_prepare, usual, device, before, after, layout, nbytes))
 
 
-def has(name: str, dtype: str) -> bool:
-    if name == "jax" and dtype in ("float64", "int64", "uint64"):
-        return False  # without x64
-    return not (name == "cupy" and dtype == "bfloat16")
+def _prepare(
+    usual: Usual, device: int | str, before: str, after: str | None, layout: str | None, nbytes: int
+) -> Prepared:
+    peer = usual.peer
+    x = images(before, nbytes, layout)
+    axes = axes_of(layout)
+    to: Any = peer.name
+
+    def own() -> Any:
+        return pyxfer.upload(x, to=to, device=device, dtype=after, layout=layout)
+
+    def on_device() -> Any:
+        y = peer.on_device(x)
+        y = usual.permute(y, axes) if layout else y
+        return usual.cast(y, after) if after else y
+
+    def on_host() -> Any:
+        y = np.ascontiguousarray(x.transpose(axes)) if layout else x
+        return peer.on_device(y.astype(after) if after else y)
+
+    dtype = after or before
+    if not same(usual.numbers(own(), dtype), usual.numbers(on_device(), dtype), dtype):
+        raise AssertionError("an upload has other contents than the framework's own cast")
+    ways: dict[str, Callable[[], object]] = {OWN: own, "on the device": on_device}
+    if dtype != BFLOAT16 and nbytes <= 96 * MIB:
+        ways["on the host"] = on_host
+    references: dict[str, Callable[[], object]] = {"plain": lambda: pyxfer.upload(x, to=to, device=device)}
+    itemsize = 2 if dtype == BFLOAT16 else np.dtype(dtype).itemsize
+    if itemsize < x.itemsize:
+        small = np.ones(x.shape, np.uint16 if dtype == BFLOAT16 else dtype)
+        references["plain, smaller"] = lambda: pyxfer.upload(small, to=to, device=device)
+    return Prepared(ways, references)
 
 
-def images(dtype: str, nbytes: int, layout: str) -> Any:
+def images(dtype: str, nbytes: int, layout: str | None) -> NDArray[Any]:
     """Random numbers, in the shape of images if they are permuted."""
     kind = np.dtype(dtype)
     count = nbytes // kind.itemsize
-    random = np.random.default_rng(1)
-    x = random.integers(0, 256, count, np.uint8).astype(kind)
+    x = np.random.default_rng(1).integers(0, 256, count, np.uint8).astype(kind)
     if kind.kind == "f":
         x *= kind.type(0.7)
     return x[: count // 768 * 768].reshape(-1, 16, 16, 3) if layout else x
 
 
-def axes_of(layout: str) -> tuple[int, ...]:
-    before, _, after = layout.partition("->")
+def axes_of(layout: str | None) -> tuple[int, ...]:
+    """The axes of the source in the order of the result's."""
+    before, _, after = (layout or "").partition("->")
     return tuple(before.index(axis) for axis in after)
 
 
-def same(found: Any, wanted: Any) -> bool:
+def different_pairs(usual: Usual, device: int | str) -> tuple[int, list[str]]:
+    """How many pairs were compared, by 1 MiB of random bits, and those that differ from the framework's own cast."""
+    bits = np.random.default_rng(2).integers(0, 256, MIB, np.uint8)
+    count, different = 0, []
+    to: Any = usual.peer.name
+    for before in filter(usual.has, SOURCES):
+        x = (bits & 1).astype(bool) if before == "bool" else bits.view(before)
+        for after in filter(usual.has, RESULTS):
+            if before.startswith("float") and after in INTEGERS:
+                continue
+            count += 1
+            found = usual.numbers(pyxfer.upload(x, to=to, device=device, dtype=after), after)
+            if not same(found, usual.numbers(usual.cast(usual.peer.on_device(x), after), after), after):
+                different.append(f"{before} to {after}")
+    return count, different
+
+
+def same(found: Any, wanted: Any, dtype: str) -> bool:
+    """Whether all bits are equal; the bits of a NaN may differ."""
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return False
-    if found.dtype.kind == "f":
-        is_nan = np.isnan(wanted)
-        if not (np.isnan(found) == is_nan).all():
-            return False
-        found, wanted = found[~is_nan], wanted[~is_nan]
-    return bool((np.ascontiguousarray(found).view(np.uint8) == np.ascontiguousarray(wanted).view(np.uint8)).all())
+    if dtype == BFLOAT16:
+        are_nan = [(numbers & 0x7FFF) > _INFINITY for numbers in (found, wanted)]
+    else:
+        are_nan = [numbers != numbers for numbers in (found, wanted)]  # noqa: PLR0124 - only NaN differs from itself
+    return bool((are_nan[0] == are_nan[1]).all() and _bytes(found, are_nan[0]) == _bytes(wanted, are_nan[1]))
 
 
-def in_turns(
-    calls: dict[str, Callable[[], Any]], wait: Callable[[Any], Any], budget_s: float
-) -> dict[str, list[float]]:
-    taken: dict[str, list[float]] = {name: [] for name in calls}
-    until = time.perf_counter() + budget_s
-    rounds = 0
-    while rounds < MIN_ROUNDS or (time.perf_counter() < until and rounds < MAX_ROUNDS):
-        for name, call in calls.items():
-            begin = time.perf_counter()
-            wait(call())
-            taken[name].append(time.perf_counter() - begin)
-        rounds += 1
-    return {name: sorted(times[2:]) for name, times in taken.items()}
+def _bytes(numbers: Any, are_nan: Any) -> bytes:
+    return bytes(np.where(are_nan, numbers.dtype.type(0), numbers).tobytes())
 
 
-def measure(name: str, library: Library, case: tuple[str, str, str, int], budget_s: float) -> dict[str, Any]:
-    before, after, layout, nbytes = case
-    x = images(before, nbytes, layout)
-    wishes = {"dtype": after, "layout": layout or None}
-
-    def usual() -> Any:
-        y = library.send(x)
-        if layout:
-            y = library.permute(y, axes_of(layout))
-        return library.cast(y, after) if after != before else y
-
-    def on_host() -> Any:
-        """As users write it who cast before they send."""
-        y = np.ascontiguousarray(x.transpose(axes_of(layout))) if layout else x
-        return library.send(y.astype(after) if after != before else y)
-
-    calls = {"usual": usual, "pyxfer": lambda: pyxfer.upload(x, name, **wishes)}
-    if after != "bfloat16":
-        calls["on_host"] = on_host
-    shrinks = after != "bool" and np.dtype(x.dtype).itemsize > (2 if after == "bfloat16" else np.dtype(after).itemsize)
-    if nbytes >= MIB:
-        calls["crossing"] = lambda: pyxfer.upload(x, name)
-        if shrinks:
-            small = np.zeros(x.size, np.uint16 if after == "bfloat16" else after)
-            small.fill(1)
-            calls["crossing_small"] = lambda: pyxfer.upload(small, name)
-    if not has(name, before):
-        calls = {key: call for key, call in calls.items() if key in ("pyxfer", "on_host", "crossing_small")}
-    times = in_turns(calls, library.wait, budget_s)
-    is_same = None
-    if "usual" in calls:
-        is_same = same(library.back(calls["pyxfer"]()), library.back(usual()))
-    elif "on_host" in calls:
-        is_same = same(library.back(calls["pyxfer"]()), library.back(on_host()))
-    return {
-        "framework": name,
-        "source": before,
-        "to": after,
-        "layout": layout,
-        "nbytes": x.nbytes,
-        "same": is_same,
-        "median_s": {key: median(values) for key, values in times.items()},
-        "quarter_s": {key: values[len(values) // 4] for key, values in times.items()},
-        "rounds": {key: len(values) for key, values in times.items()},
-    }
+def main() -> int:
+    """Measure and print the table; 1 if a row is slower or contents differ."""
+    asked = _arguments()
+    engine, device = shared.open_device(asked)
+    peer = PEERS[asked.framework](asked.device)
+    usual = Usual(peer)
+    pairs, different = (0, []) if asked.only else different_pairs(usual, asked.device)
+    rows = []
+    for case in every_row(usual, asked.device):
+        if asked.only in case.name:
+            rows.append(never_slower.measure(case, peer, asked.rounds))
+            print(*never_slower.cells(rows[-1]), sep="  ", file=sys.stderr, flush=True)
+    environment = read_environment(engine, device)
+    result = OnTheWay(peer.name, peer.version, device, environment, rows, pairs, different)
+    print(shared.page(result, never_slower.HEADER, [never_slower.cells(row) for row in rows]))
+    print(f"\n{pairs} pairs of dtypes; different from the framework's own cast: {', '.join(different) or 'none'}")
+    slower = [f"slower: {row.name}" for row in rows if row.mark() == "slower"]
+    return shared.conclude(result, asked.export_json, [*slower, *(f"different: {pair}" for pair in different)])
 
 
-def every_pair(name: str, library: Library) -> list[str]:
-    """The pairs whose contents differ from the framework's own cast: none of 1 MiB of random bits, with NaN and inf."""
-    wrong = []
-    bits = np.random.default_rng(2).integers(0, 256, MIB, np.uint8)
-    for before in PAIRS:
-        x = (bits & 1).astype(bool) if before == "bool" else bits.view(before)
-        for after in TARGETS:
-            is_refused = np.dtype(before).kind == "f" and after in ("int32", "uint8")
-            if is_refused or not has(name, before) or not has(name, after):
-                continue
-            found = library.back(pyxfer.upload(x, name, dtype=after))
-            if after == "bfloat16":
-                wanted = library.back(library.cast(library.send(x), after))
-            else:
-                with np.errstate(all="ignore"):
-                    wanted = x.astype(after)
-            if after == "bfloat16":  # the bits of a NaN differ
-                nan = (wanted & 0x7FFF) > INFINITY
-                right = bool((((found & 0x7FFF) > INFINITY) == nan).all() and (found[~nan] == wanted[~nan]).all())
-            else:
-                right = same(found, wanted)
-            if not right:
-                wrong.append(f"{before} to {after}")
-    return wrong
+def markdown(results: Sequence[OnTheWay]) -> str:
+    """The tables of all frameworks for docs/converting.md, and what was compared."""
+    lines = [
+        f"{of.framework}: {of.pairs} pairs of dtypes, 1 MiB of random bits each; different from its own cast: "
+        f"{', '.join(of.different) or 'none'}."
+        for of in sorted(results, key=lambda of: of.framework)
+    ]
+    return never_slower.markdown(results) + "\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--to", default="torch,cupy,jax")
-    parser.add_argument("--budget", type=float, default=0.4, help="seconds for each case")
-    parser.add_argument("--out", type=Path)
-    chosen = parser.parse_args()
-    engine = load("cuda")
-    document: dict[str, Any] = {
-        "made": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "device": engine.device_properties(0).name,
-        "pyxfer": pyxfer.__version__,
-        "rows": [],
-        "wrong_pairs": {},
-    }
-    print(
-        f"{'framework':10} {'MiB':>6} {'case':26} {'usual':>8} {'on host':>8} {'pyxfer':>8} {'crossing':>8}  ms  same"
-    )
-    for name in chosen.to.split(","):
-        library = LIBRARIES[name]()
-        document["wrong_pairs"][name] = every_pair(name, library)
-        for case in CASES:
-            if not has(name, case[1]):
-                continue
-            row = measure(name, library, case, chosen.budget)
-            document["rows"].append(row)
-            times = {key: f"{1e3 * value:8.3f}" for key, value in row["median_s"].items()}
-            shown = [times.get(key, " " * 8) for key in ("usual", "on_host", "pyxfer", "crossing")]
-            small = times.get("crossing_small", "")
-            label = f"{case[0]} {case[1]} {case[2]}"
-            print(f"{name:10} {case[3] / MIB:6.2f} {label:26} {' '.join(shown)} {small} {row['same']}", flush=True)
-        print(f"{name}: pairs that differ: {document['wrong_pairs'][name] or 'none'}")
-    if chosen.out:
-        chosen.out.write_text(json.dumps(document, indent=1) + "\n")
+def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("framework", choices=sorted(PEERS))
+    shared.add_measuring_arguments(parser)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", default="")
+    return parser.parse_args(given)
 
 
 if __name__ == "__main__":
-    main()
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    shared.run_script(main)

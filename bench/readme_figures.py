@@ -26,6 +26,7 @@ import links_map
 import msgspec
 import never_slower
 import never_slower_parts
+import on_the_way
 import peers
 import pictures
 import ring_pauses
@@ -135,6 +136,7 @@ def figures(results: Path) -> Figures:
         "image-floor": lambda: image_floor.markdown(own("image_floor", image_floor.Floors)),
         "upload-soak": lambda: upload_soak.markdown(own("upload_soak", upload_soak.Soak)),
         "never-slower": lambda: never_slower_tables(results),
+        "on-the-way": lambda: on_the_way_tables(results),
         "never-slower-parts": lambda: call_parts(results),
         "first-upload-table": lambda: uploads.first_use(*first_use_of(results)),
         "pytest-page": lambda: session_page(XferSession.load(results / "pytest_example.json.gz")),
@@ -226,6 +228,14 @@ def never_slower_tables(results: Path) -> str:
         raise UsageError(f"{results} has no never_slower_*.json.gz.")
     loaded = [load_own(path, never_slower.NeverSlower, "never_slower.py") for path in paths]
     return never_slower.markdown(loaded)
+
+
+def on_the_way_tables(results: Path) -> str:
+    """Uploads that convert, of all frameworks measured."""
+    paths = sorted(results.glob("on_the_way_*.json.gz"))
+    if not paths:
+        raise UsageError(f"{results} has no on_the_way_*.json.gz.")
+    return on_the_way.markdown([load_own(path, on_the_way.OnTheWay, "on_the_way.py") for path in paths])
 
 
 def call_parts(results: Path) -> str:

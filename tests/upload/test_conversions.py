@@ -366,7 +366,12 @@ def test_large_arrays_go_the_way_that_was_faster(
 ) -> None:
     up._converter.has_kernels = True
     measured: list[Any] = []
-    monkeypatch.setattr(Converter, "_measured", lambda _, *given: measured.append(given) or host_is_faster)
+
+    def measure(_: Converter, *given: Any) -> bool:
+        measured.append(given)
+        return host_is_faster
+
+    monkeypatch.setattr(Converter, "_measured", measure)
     large = source_of(np.zeros(1 << 20))
     for _ in range(3):
         _, plan = up._converter.plan(large, Wanted(np.dtype("float32"), None), mover(up))
