@@ -199,8 +199,7 @@ def analyse(
     usual, ranges = periods.select(~slow), ranges_of(window)
     steps = _steps(window, periods, usual, slow)
     activity: Fact[watches.Activity] = unknown(window.capture.reason or "")
-    gains: tuple[watches.Advice, ...] = ()
-    conversions: tuple[HostConversion, ...] = ()
+    gains, conversions = tuple[watches.Advice, ...](), tuple[HostConversion, ...]()
     if records is not None and capture is not None:
         copied = copy_table(records, ceilings)
         of_usual = copied.select(in_periods(records, usual))
@@ -208,9 +207,9 @@ def analyse(
         activity = Fact(found)
         if runtime != "host":  # the copies of pyxfer's own engine do not show what the program waits for
             calls = calls_in_steps(window, records, usual, ranges) if slow.any() else found.surprises
-            conversions, offers = conversions_of(window, records, usual), calls_of(window.framework)
-            cpus = environment.cpus_usable
-            gains = advice(Evidence(usual, of_usual, calls, steps.between_s, cpus, offers, conversions))
+            conversions = conversions_of(window, records, usual)
+            known = (usual, of_usual, calls, steps.between_s, environment.cpus_usable, calls_of(window.framework))
+            gains = advice(Evidence(*known, conversions))
     watched = derive_watch(
         watches.Watched(
             ended=window.ended,
