@@ -1,8 +1,8 @@
 """How long an upload takes that casts or reorders on the way, by what uploads without that take.
 
 An upload of S bytes takes `overhead + max(S / fill, S / link)`: the threads of the ring fill slots while the copy
-engine reads others. That is measured as a whole, as the seconds of `sending` at S. A conversion adds to it what does not
-run beside it:
+engine reads others. That is measured as a whole, as the seconds of `sending` at S. A conversion adds what does not run
+beside it:
 
 - On the device a kernel follows each piece of 4 MiB that has arrived (`converted_piece` of csrc/ring/chunk_mover.hpp).
   The kernels of all pieces but the last run while others cross. So the kernel of the last piece is added, its launch

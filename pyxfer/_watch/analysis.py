@@ -207,9 +207,8 @@ def analyse(
         activity = Fact(found)
         if runtime != "host":  # the copies of pyxfer's own engine do not show what the program waits for
             calls = calls_in_steps(window, records, usual, ranges) if slow.any() else found.surprises
-            conversions = conversions_of(window, records, usual)
             known = (usual, of_usual, calls, steps.between_s, environment.cpus_usable, calls_of(window.framework))
-            gains = advice(Evidence(*known, conversions))
+            gains = advice(Evidence(*known, conversions := conversions_of(window, records, usual)))
     watched = derive_watch(
         watches.Watched(
             ended=window.ended,
