@@ -16,7 +16,7 @@ from pyxfer._report.recipes import NOT_RECOMMENDED, RAW_DOWNLOAD, RAW_UPLOAD, RE
 from pyxfer._report.report import Advice
 from pyxfer._report.route_tables import WAYS, copies_nothing
 from pyxfer._report.text import Lines, capitalised, clean, reason_text, remark_text, sentence
-from pyxfer._upload.on_the_way import DEVICE_BYTES_PER_S, Rates, predicted_on_the_way
+from pyxfer._upload.on_the_way import DEVICE_BYTES_PER_S, LAUNCH_S, Rates, predicted_on_the_way
 
 MAX_ADVICE = 3
 # A traced trial that differs from the median by less than this needs no warning.
@@ -410,8 +410,8 @@ def _better(row: runs.Measurement, other: runs.Measurement) -> Better | None:
 _CASTS = {"torch.cast-blocking": "float32", "torch.cast-nonblocking": "float32", "tf.cast-eager": "float32"}
 _RESULT_BYTES = {"float32": 4}
 """For each byte of the source."""
-# What kernels read and write on the slowest and the fastest memory of a data centre's GPU.
-_SLOWEST_MEMORY, _FASTEST_MEMORY = 0.25e12, 8e12
+# What kernels read and write in a second on the memory of a data centre's GPU, and what a conversion costs at any size.
+_SLOWEST, _FASTEST = (0.25e12, 30e-6), (8e12, 5e-6)
 
 
 class OnTheWay(NamedTuple):
@@ -440,16 +440,17 @@ def on_the_way(explained: Explained) -> OnTheWay | None:
         return None
     kernels_s = 0.0 if staged.breakdown.value is None else staged.breakdown.value.seconds("kernels")
 
-    def predicted(sent_s: float, device_bytes_per_s: float) -> float:
-        rates = Rates(((row.nbytes, max(0.0, sent_s - kernels_s)),), device_bytes_per_s=device_bytes_per_s)
+    def predicted(sent_s: float, device_bytes_per_s: float, launch_s: float) -> float:
+        sending = ((row.nbytes, max(0.0, sent_s - kernels_s)),)
+        rates = Rates(sending, device_bytes_per_s=device_bytes_per_s, launch_s=launch_s)
         return predicted_on_the_way(row.nbytes, row.nbytes * _RESULT_BYTES[dtype], rates).seconds
 
     found = OnTheWay(
         staged,
         dtype,
-        predicted(sent.median_s, DEVICE_BYTES_PER_S),
-        predicted(sent.low_s, _FASTEST_MEMORY),
-        predicted(sent.high_s, _SLOWEST_MEMORY),
+        predicted(sent.median_s, DEVICE_BYTES_PER_S, LAUNCH_S),
+        predicted(sent.low_s, *_FASTEST),
+        predicted(sent.high_s, *_SLOWEST),
     )
     return found if found.high_s < slow.low_s else None
 

@@ -14,10 +14,9 @@ beside it:
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Literal
-
-from pyxfer._measure.points import Points, seconds_at
 
 PIECE_BYTES = 4 << 20
 # The memory of an H200 copies 2.1e12 bytes in a second, that is reads and writes 4.2e12. A kernel that casts has other
@@ -26,6 +25,8 @@ DEVICE_BYTES_PER_S = 2.5e12
 LAUNCH_S = 10e-6
 
 Order = Literal["device", "host"]
+Points = tuple[tuple[int, float], ...]
+"""Ascending sizes, with the seconds of one upload."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,10 @@ class Predicted:
 
 def predicted_on_the_way(source_bytes: int, result_bytes: int, rates: Rates, *, permutes: bool = False) -> Predicted:
     """Of an array whose result has `result_bytes`. Only a cast that shrinks it may be made on the host."""
-    sent_s = seconds_at(rates.sending, source_bytes)
+    sent_s = _seconds_at(rates.sending, source_bytes)
     found = [Predicted("device", source_bytes, _behind(sent_s, source_bytes, result_bytes, rates))]
     if rates.casting and result_bytes < source_bytes:
-        cast_s = seconds_at(rates.casting, source_bytes)
+        cast_s = _seconds_at(rates.casting, source_bytes)
         on_host_s = _behind(cast_s, result_bytes, result_bytes, rates) if permutes else cast_s
         found.append(Predicted("host", result_bytes, on_host_s))
     return min(found, key=lambda each: each.seconds)
@@ -68,3 +69,13 @@ def _behind(sent_s: float, crossing_bytes: int, result_bytes: int, rates: Rates)
     last = touched * min(1.0, PIECE_BYTES / crossing_bytes) if crossing_bytes else 0.0
     all_s = touched / rates.device_bytes_per_s
     return rates.launch_s + max(sent_s + last / rates.device_bytes_per_s, all_s)
+
+
+def _seconds_at(points: Points, nbytes: int) -> float:
+    """On the line through the two nearest sizes, because a cost and a rate make a line; at least as the smallest."""
+    if len(points) == 1 or nbytes <= points[0][0]:
+        size, seconds = points[0]
+        return seconds * max(1.0, nbytes / size)
+    pairs = list(itertools.pairwise(points))
+    (below, least_s), (above, most_s) = next((each for each in pairs if nbytes <= each[1][0]), pairs[-1])
+    return max(least_s + (most_s - least_s) * (nbytes - below) / (above - below), points[0][1])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 from pyxfer._document.machines import Device, Fact, Link, LinkState, Remark, describe
 from pyxfer._document.runs import OneWay, Run
 from pyxfer._document.watches import CEILING_PRECISION, MIN_COMPARABLE, CeilingSource, CopyClass, CopyDirectionName
-from pyxfer._measure.points import Points
 from pyxfer._watch.options import Target
 from pyxfer.errors import PyxferError
 from pyxfer.native import HOST
@@ -82,6 +82,9 @@ BUDGET_S = 1.0
 # Sizes closer than this are not both measured: interpolation is as good.
 _APART = 1.9
 
+Points = tuple[tuple[int, float], ...]
+"""Ascending sizes, with the seconds of one copy."""
+
 
 def points_of(source: Fact[CeilingSource], direction: OneWay | None) -> Fact[Points]:
     if direction is None:
@@ -139,3 +142,17 @@ def sizes_to_measure(needed: Mapping[OneWay, Sequence[int]]) -> tuple[int, ...]:
         if not chosen or size == wanted[-1] or size >= _APART * chosen[-1]:
             chosen.append(size)
     return tuple(chosen)
+
+
+def seconds_at(points: Points, nbytes: int) -> float:
+    """Between two sizes in logarithms, below the smallest as long as that, and above the largest at its rate."""
+    sizes = [size for size, _ in points]
+    place = bisect_left(sizes, nbytes)
+    if place == len(points):
+        size, seconds = points[-1]
+        return seconds * nbytes / size
+    if place == 0 or sizes[place] == nbytes:
+        return points[place][1]
+    (below, least), (above, most) = points[place - 1], points[place]
+    part = math.log(nbytes / below) / math.log(above / below)
+    return least * math.pow(most / least, part)

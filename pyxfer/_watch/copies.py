@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import OneWay
-from pyxfer._measure.points import seconds_at
 from pyxfer._trace.records import CopyKind, Flag, MemoryKind, intervals, levels
-from pyxfer._watch.ceilings import points_of
+from pyxfer._watch.ceilings import points_of, seconds_at
 from pyxfer._watch.device_records import (
     Cover,
     DeviceRecords,

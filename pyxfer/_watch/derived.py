@@ -12,8 +12,8 @@ from pyxfer._document import watches
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._machine.link import derived_link
 from pyxfer._measure import stats
-from pyxfer._measure.points import Points, seconds_at
 from pyxfer._watch.advice import verdict
+from pyxfer._watch.ceilings import Points, seconds_at
 from pyxfer._watch.copies import CLASS_BOUNDS, DIRECTIONS, MAX_STREAMS, MEMORIES, UNTIMED, mean_size
 from pyxfer._watch.device_records import is_allocation, is_wait
 from pyxfer._watch.ranges import summed, sums_of

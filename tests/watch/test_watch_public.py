@@ -18,12 +18,12 @@ from pyxfer import UsageError, Watch
 from pyxfer._document.machines import Fact, LinkState
 from pyxfer._document.runs import Run
 from pyxfer._document.watches import Watched
-from pyxfer._measure.points import seconds_at
 from pyxfer._watch.ceilings import (
     measure_ceilings,
     points_of,
     remarks_on_saved,
     remarks_on_shares,
+    seconds_at,
     sizes_to_measure,
     source_of,
 )
