@@ -224,7 +224,8 @@ def wait_of(framework: str, device: int | str) -> Callable[[Any], object]:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         import jax
 
-        return jax.block_until_ready
+        wait: Callable[[Any], object] = jax.block_until_ready
+        return wait
     import tensorflow as tf
 
     return (lambda _: None) if on_host else (lambda _: tf.test.experimental.sync_devices())

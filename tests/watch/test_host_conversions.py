@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import runpy
 import textwrap
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import get_native_id
 from typing import Any
 
+import numpy as np
 import pytest
 from watch.windows import H2D, LOADER, MAIN, Script, analysed, at, flat, make_window, steps_at
 
 from pyxfer._document.watches import Watched
+from pyxfer._watch.device_records import device_records, periods_of
 from pyxfer._watch.framework_calls import CALLS
+from pyxfer._watch.host_conversions import MIN_SAMPLES, conversions_of
 from pyxfer._watch.marks import LineSampler, Seen
+from pyxfer._watch.parts import timed
 from pyxfer._watch.source_lines import Conversion, Source
+from pyxfer._watch.window import load_window, save_window
 
 IMPORTS = """\
 import cupy as cp
@@ -268,3 +276,39 @@ def test_sampled_lines_keep_their_files_unless_two_look_alike(tmp_path: Path) ->
     assert sampler.places == {"train.py:1 in <module>": (names[0], 1)}
     sampler._text(second, 1)
     assert sampler.places == {"train.py:1 in <module>": ("", 0)}
+
+
+PROGRAM = """\
+import numpy as np
+
+
+def step(x):
+    x = x.astype(np.float32)
+    return np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+"""
+
+
+def test_the_lines_of_a_program_that_runs_are_one_conversion(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    step, images = runpy.run_path(str(path))["step"], np.ones((16, 128, 128, 3), np.uint8)
+    sampler, begin_ns = LineSampler(), time.perf_counter_ns()
+    sampler.start()
+    while sum("train.py" in sample.line for sample in sampler.samples) < 2 * MIN_SAMPLES:
+        step(images)
+    sampler.stop()
+    window = replace(
+        make_window(Script(), 0, seen=tuple(sampler.samples), threads={get_native_id(): "MainThread"}),
+        begin_ns=begin_ns,
+        end_ns=time.perf_counter_ns(),
+        places=sampler.places,
+    )
+    save_window(window, tmp_path / "window")  # as the process of a script does
+    window = load_window(tmp_path / "window")
+    capture = window.capture.value
+    assert capture is not None
+    records = device_records(window, capture)
+    (found,) = conversions_of(window, records, timed(periods_of(window), records))
+    assert found.line in ("train.py:5 in step", "train.py:6 in step")
+    assert found.found == replace(TO_NCHW, dtype="float32", first=5)
+    assert found.exposed == found.samples >= MIN_SAMPLES
