@@ -52,7 +52,7 @@ PYTHON_LAYERS = {
     "_doctor": {"_doctor", "_ceiling"} | SHARED,
     "_fleet": {"_fleet", "_baseline", "_ceiling", "_doctor", "_links"} | SHARED,
     "_baseline": {"_baseline"} | SHARED,
-    "_report": {"_report", "_baseline", "_blocks", "_doctor", "_document"} | LOWEST,
+    "_report": {"_report", "_baseline", "_blocks", "_doctor", "_document", "_upload"} | LOWEST,
     "_watch": {"_watch", "_ceiling", "_trace", "_report"} | SHARED,
     "_pytest": {"_pytest", "_baseline", "_ceiling", "_report"} | SHARED,
     "_cli": {"_cli", "__init__", "_report", *COMMANDS} | SHARED,

@@ -97,6 +97,7 @@ REMARKS: Mapping[str, RemarkKind] = {
     "many-ranges": RemarkKind("info", "Only the longest ranges are listed."),
     "ranges": RemarkKind("info", "Ranges are left out, because there were too many."),
     "lines": RemarkKind("info", "The program's own lines are not known."),
+    "host-conversion": RemarkKind("info", "A line casts or reorders on the host, beside other work."),
     "clock-error": RemarkKind("precision", "The clocks of device and host are matched less closely than usual."),
     "clock-drift": RemarkKind("doubt", "The clocks of device and host drifted apart in the window."),
     "no-ceiling": RemarkKind("info", "There is no ceiling for the copies of a watch."),

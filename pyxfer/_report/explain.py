@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple, get_args
 
 from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._document.machines import HOST_MEMORY, MAX_SHARE
 from pyxfer._document.remark_codes import severity_of
-from pyxfer._document.runs import PARTS
+from pyxfer._document.runs import IGNORED_SHARE, PARTS
 from pyxfer._report import plots
 from pyxfer._report.layout import Page, waterfall
 from pyxfer._report.recipes import NOT_RECOMMENDED, RAW_DOWNLOAD, RAW_UPLOAD, RECIPES
 from pyxfer._report.report import Advice
 from pyxfer._report.route_tables import WAYS, copies_nothing
 from pyxfer._report.text import Lines, capitalised, clean, reason_text, remark_text, sentence
+from pyxfer._upload.on_the_way import DEVICE_BYTES_PER_S, LAUNCH_S, Rates, predicted_on_the_way
 
 MAX_ADVICE = 3
 # A traced trial that differs from the median by less than this needs no warning.
@@ -324,12 +326,20 @@ def _print_advice(explained: Explained, page: Page) -> None:
         page.hanging([(f"{number}.", text)])
         if code:
             page.code(code)
+    if (predicted := on_the_way(explained)) is not None:
+        page.heading("Predicted, not measured")
+        page.hanging([("-", on_the_way_text(explained, predicted))])
+        page.code(on_the_way_code(predicted))
 
 
 def advice(run: runs.Run) -> list[Advice]:
     explained = find_explained(run)
-    found = [] if explained is None else [(explained, better) for better in better_routes(explained)]
-    return [(better_text(own, better), program_code(better.row)) for own, better in found]
+    if explained is None:
+        return []
+    found = [(better_text(explained, better), program_code(better.row)) for better in better_routes(explained)]
+    if (predicted := on_the_way(explained)) is not None:
+        found.append((f"Predicted, not measured: {on_the_way_text(explained, predicted)}", on_the_way_code(predicted)))
+    return found
 
 
 def better_routes(explained: Explained, most: int = MAX_ADVICE) -> list[Better]:
@@ -392,6 +402,83 @@ def _better(row: runs.Measurement, other: runs.Measurement) -> Better | None:
         return None
     times = runs.Share(slow.median_s / quick.median_s, slow.low_s / quick.high_s, slow.high_s / quick.low_s)
     return Better(other, times)
+
+
+# --- casts on the way ------------------------------------------------------------------------------------------------
+
+# Of copies of uint8; the workload image-batch casts to float32 in every route.
+_CASTS = {"torch.cast-blocking": "float32", "torch.cast-nonblocking": "float32", "tf.cast-eager": "float32"}
+_RESULT_BYTES = {"float32": 4}
+"""For each byte of the source."""
+# What kernels read and write in a second on the memory of a data centre's GPU, and what a conversion costs at any size.
+_SLOWEST, _FASTEST = (0.25e12, 30e-6), (8e12, 5e-6)
+
+
+class OnTheWay(NamedTuple):
+    """The predicted time of `pyxfer.upload` with the dtype that a route casts to, and what it is predicted from."""
+
+    staged: runs.Measurement
+    dtype: str
+    seconds: float
+    low_s: float
+    high_s: float
+
+
+def on_the_way(explained: Explained) -> OnTheWay | None:
+    """None if the route does not cast, or takes no longer than predicted beyond both intervals.
+
+    An upload of the same bytes was measured in the same rounds. The kernels of its trial, which cast all images after
+    they have arrived, are replaced by that of the last piece.
+    """
+    row = explained.row
+    dtype = "float32" if explained.run.parameters.workload == "image-batch" else _CASTS.get(row.route)
+    staged = next((each for each in (*explained.others, row) if _is_upload(each)), None)
+    if dtype is None or staged is None or row.direction != "h2d" or explained.is_wrong:
+        return None
+    slow, sent = row.summary, staged.summary
+    if slow is None or slow.low_s is None or sent is None or sent.low_s is None or sent.high_s is None:
+        return None
+    kernels_s = 0.0 if staged.breakdown.value is None else staged.breakdown.value.seconds("kernels")
+
+    def predicted(sent_s: float, device_bytes_per_s: float, launch_s: float) -> float:
+        sending = ((row.nbytes, max(0.0, sent_s - kernels_s)),)
+        rates = Rates(sending, device_bytes_per_s=device_bytes_per_s, launch_s=launch_s)
+        return predicted_on_the_way(row.nbytes, row.nbytes * _RESULT_BYTES[dtype], rates).seconds
+
+    found = OnTheWay(
+        staged,
+        dtype,
+        predicted(sent.median_s, DEVICE_BYTES_PER_S, LAUNCH_S),
+        predicted(sent.low_s, *_FASTEST),
+        predicted(sent.high_s, *_SLOWEST),
+    )
+    return found if found.high_s < slow.low_s else None
+
+
+def _is_upload(row: runs.Measurement) -> bool:
+    """Whether it is `pyxfer.upload` to a framework that it sends to, and its contents are right."""
+    route_info = row.route_info
+    is_known = route_info is not None and route_info.staged and route_info.framework in get_args(runs.FrameworkName)
+    return is_known and row.verified.value is True
+
+
+def on_the_way_text(explained: Explained, predicted: OnTheWay) -> str:
+    row, now_s = explained.row, explained.row.elapsed_s or 0.0
+    crossed = row.nbytes * (1.0 if row.route_info is None else row.route_info.inflation)
+    crossed = crossed if row.dma.value is None else row.dma.value.nbytes
+    less = f" instead of {units.format_size(round(crossed))}" if crossed > row.nbytes * (1 + IGNORED_SHARE) else ""
+    took, low, high, now = map(units.format_seconds, (predicted.seconds, predicted.low_s, predicted.high_s, now_s))
+    return (
+        f"pyxfer.upload with a cast to {predicted.dtype}: {took} ({low} to {high}) instead of {now}, "
+        f"{_times(now_s / predicted.seconds)} times as fast: {units.format_size(row.nbytes)} cross{less}, as fast as "
+        f"{clean(predicted.staged.route)} sends them here, and the GPU casts each piece behind its copy"
+    )
+
+
+def on_the_way_code(predicted: OnTheWay) -> str:
+    route_info = predicted.staged.route_info
+    framework = "" if route_info is None else clean(route_info.framework)
+    return f'import pyxfer\ny = pyxfer.upload(x, to="{framework}", dtype="{predicted.dtype}")'
 
 
 def is_staged(m: runs.Measurement) -> bool:

@@ -17,6 +17,8 @@ from pyxfer._report.text import capitalised
 from pyxfer._watch.copies import DIRECTIONS, CopyTable
 from pyxfer._watch.device_records import Periods
 from pyxfer._watch.framework_calls import Calls
+from pyxfer._watch.host_conversions import HostConversion
+from pyxfer._watch.source_lines import ITEM_BYTES
 from pyxfer.units import format_gbps, format_percent, format_seconds, format_size, joined
 
 BOUND = 0.20
@@ -115,6 +117,7 @@ class Evidence:
     """The host's time between two steps, in which the input is made."""
     cpus: int
     offers: Calls
+    conversions: tuple[HostConversion, ...] = ()
 
     @cached_property
     def parts(self) -> watches.Parts:
@@ -164,7 +167,7 @@ def advice(evidence: Evidence) -> tuple[watches.Advice, ...]:
     if evidence.parts.period_s <= 0:
         return ()
     makers: tuple[Callable[[Evidence], watches.Advice | None], ...]
-    makers = (_keep if evidence.offloads else _prefetch, _pin, _waits, _allocate, _second_stream)
+    makers = (_keep if evidence.offloads else _prefetch, _pin, _waits, _allocate, _second_stream, _convert)
     found = [row for make in makers if (row := make(evidence)) is not None and row.gain_share >= MIN_SHARE]
     return tuple(sorted(found, key=lambda row: -row.gain_s))
 
@@ -299,3 +302,37 @@ def _second_stream(evidence: Evidence) -> watches.Advice | None:
         f"kernels have room for {format_seconds(room_s)} of copies"
     )
     return evidence.predicted("second-stream", text, parts.period_s - gain_s, worked_out)
+
+
+def _convert(evidence: Evidence) -> watches.Advice | None:
+    """The longest conversion whose time is known. It is not certain that fewer bytes cross, so none are counted."""
+    sent = evidence.copied_bytes["h2d"] / len(evidence.periods)
+    alone = [each for each in evidence.conversions if not each.found.others]
+    if not alone or not sent or evidence.offers.to is None:
+        return None
+    row, found = alone[0], alone[0].found
+    arguments = [f"to={evidence.offers.to}"]
+    arguments += [f"dtype='{found.dtype}'"] if found.dtype else []
+    arguments += [f"layout='{found.layout or '...->...'}'"] if found.permutes else []
+    text = (
+        f"Convert on the way: {row.line} {row.does} on the host, in {format_percent(row.share)} of the samples. "
+        f"pyxfer.upload(x, {', '.join(arguments)}) takes x as it is before, and converts it where that is fastest"
+    )
+    text += "" if found.sent else ", if the result of this line is what the program sends"
+    text += ". Multiply or divide on the device. " if found.scales else ". "
+    text += _crossing(found.source, found.dtype, sent, " a step" if evidence.periods.stepped else "")
+    worked_out = (
+        f"the period less the {format_seconds(row.exposed_s)} in which the device does nothing and the thread is at "
+        f"this line, in no call of CUDA ({row.exposed} of {row.of} samples), if sending takes as long as now"
+    )
+    return evidence.predicted("convert-on-the-way", text, evidence.parts.period_s - row.exposed_s, worked_out)
+
+
+def _crossing(source: str, dtype: str, sent: float, often: str) -> str:
+    """What crosses in place of `sent` bytes, if a cast to this dtype is made on the way."""
+    before, after = ITEM_BYTES.get(source or "uint8", 0), ITEM_BYTES.get(dtype, 0)
+    if not dtype or before >= after:
+        return "As many bytes cross as now."
+    size, less = (format_size(float(f"{nbytes:.3g}")) for nbytes in (sent, sent * before / after))
+    of = f"as {source} they are" if source else "if x is uint8 they are"
+    return f"{size} go to the device{often}; {of} {less}."

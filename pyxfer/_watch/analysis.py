@@ -13,17 +13,18 @@ from pyxfer._document import watches
 from pyxfer._document.machines import Environment, Fact, Link, Remark, unknown
 from pyxfer._report.text import counted
 from pyxfer._trace.records import Capture, CopyKind, clip, intervals, total_ns, union
-from pyxfer._watch.advice import Evidence, advice
+from pyxfer._watch.advice import MIN_SHARE, Evidence, advice
 from pyxfer._watch.ceilings import remarks_on_shares
 from pyxfer._watch.copies import Chosen, CopyTable, copy_table, overlap, streams, stretches
 from pyxfer._watch.derived import MAX_STEPS, derive_watch
 from pyxfer._watch.device_records import DeviceRecords, Periods, Stretches, device_records, in_periods, periods_of
 from pyxfer._watch.framework_calls import calls_of
+from pyxfer._watch.host_conversions import HostConversion, conversions_of
 from pyxfer._watch.options import Target
 from pyxfer._watch.parts import find_slow, timed
 from pyxfer._watch.ranges import MAX_NAMES, Ranges, calls_in_steps, line_uses, named_ranges, ranges_of
 from pyxfer._watch.window import LOST, Window
-from pyxfer.units import format_percent, format_seconds
+from pyxfer.units import format_percent, format_seconds, joined
 
 # A larger deviation of the clocks can move time between the parts of a step, and gets a remark.
 MAX_CLOCK_ERROR_S = 20e-6
@@ -47,6 +48,7 @@ def remarks(
     slow: Chosen,
     first: Chosen,
     unchanged: bool,
+    conversions: tuple[HostConversion, ...],
 ) -> tuple[Remark, ...]:
     """First steps that are left out, the remarks of the session, then those of the analysis."""
     said, activity = {remark.code for remark in window.remarks}, watched.activity.value
@@ -64,7 +66,19 @@ def remarks(
         found.append(Remark("many-ranges", text, "use names without numbers"))
     if activity is not None:
         found += remarks_on_shares(activity.copies, watched.ceiling_source.value)
+    found += [
+        _conversion_remark(row) for row in conversions if row.found.others and row.exposed_s >= MIN_SHARE * row.period_s
+    ]
     return tuple(found)
+
+
+def _conversion_remark(row: HostConversion) -> Remark:
+    """On a line whose conversion is not all that takes time."""
+    text = (
+        f"{row.line} {row.does} on the host, in {format_percent(row.share)} of the samples; they do not separate that "
+        f"from what the same statement does with {joined(row.found.others[:3])}"
+    )
+    return Remark("host-conversion", text, "give the conversion a line of its own to have its gain predicted")
 
 
 def _step_remarks(steps: watches.Steps, is_cut: bool, unchanged: bool, warm: int) -> list[Remark]:
@@ -185,7 +199,7 @@ def analyse(
     usual, ranges = periods.select(~slow), ranges_of(window)
     steps = _steps(window, periods, usual, slow)
     activity: Fact[watches.Activity] = unknown(window.capture.reason or "")
-    gains: tuple[watches.Advice, ...] = ()
+    gains, conversions = tuple[watches.Advice, ...](), tuple[HostConversion, ...]()
     if records is not None and capture is not None:
         copied = copy_table(records, ceilings)
         of_usual = copied.select(in_periods(records, usual))
@@ -193,8 +207,8 @@ def analyse(
         activity = Fact(found)
         if runtime != "host":  # the copies of pyxfer's own engine do not show what the program waits for
             calls = calls_in_steps(window, records, usual, ranges) if slow.any() else found.surprises
-            offers = calls_of(window.framework)
-            gains = advice(Evidence(usual, of_usual, calls, steps.between_s, environment.cpus_usable, offers))
+            known = (usual, of_usual, calls, steps.between_s, environment.cpus_usable, calls_of(window.framework))
+            gains = advice(Evidence(*known, conversions := conversions_of(window, records, usual)))
     watched = derive_watch(
         watches.Watched(
             ended=window.ended,
@@ -222,7 +236,7 @@ def analyse(
     return msgspec.structs.replace(
         watched,
         steps=msgspec.structs.replace(watched.steps, each=watched.steps.each[:MAX_STEPS]),
-        remarks=remarks(window, watched, ranges, periods, slow, first, unchanged),
+        remarks=remarks(window, watched, ranges, periods, slow, first, unchanged, conversions),
     )
 
 

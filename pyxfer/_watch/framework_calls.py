@@ -43,6 +43,8 @@ class Calls:
     """Fetches results less often."""
     stream: str = ""
     """Makes a second stream."""
+    to: str | None = "..."
+    """The framework of a `pyxfer.upload`; None if a program cannot call it."""
 
 
 _UPLOAD = "pyxfer.upload would stage ordinary arrays with several threads"
@@ -63,6 +65,7 @@ CALLS: dict[str, Calls] = {
         stream="a second CUDA stream",
     ),
     "torch": Calls(
+        to="'torch'",
         ahead=f"{_LOADER} and tensor.to(device, non_blocking=True); or pyxfer.prefetch(batches, to='torch'), which "
         "stages ordinary arrays through pinned memory, ahead",
         ahead_pinned="torch.utils.data.DataLoader(..., num_workers={makers}) makes it, and tensor.to(device, "
@@ -75,18 +78,21 @@ CALLS: dict[str, Calls] = {
         stream="torch.cuda.Stream()",
     ),
     "tensorflow": Calls(
+        to="'tensorflow'",
         ahead="pyxfer.prefetch(batches, to='tensorflow') stages ordinary arrays through pinned memory, ahead",
         ahead_pinned="tf.data.experimental.prefetch_to_device('/GPU:0') at the end of the dataset copies ahead",
         pin={"h2d": "pyxfer.upload(x, to='tensorflow') stages ordinary arrays", "d2h": _DOWNLOAD},
         waits=f"tensor.numpy() waits: {_LATER}",
     ),
     "jax": Calls(
+        to="'jax'",
         ahead="pyxfer.prefetch(batches, to='jax') stages ordinary arrays through pinned memory, ahead",
         ahead_pinned="call jax.device_put for the next input before the step that uses this one",
         pin={"h2d": "pyxfer.upload(x, to='jax') stages ordinary arrays", "d2h": _DOWNLOAD},
         waits=f"jax.block_until_ready and jax.device_get wait: {_LATER}",
     ),
     "cupy": Calls(
+        to="'cupy'",
         ahead="pyxfer.prefetch(batches, to='cupy') stages ordinary arrays through pinned memory, ahead",
         ahead_pinned="ndarray.set on a cupy.cuda.Stream(non_blocking=True) copies the next input without waiting",
         pin={
@@ -97,6 +103,7 @@ CALLS: dict[str, Calls] = {
         stream="cupy.cuda.Stream(non_blocking=True)",
     ),
     "keras-tensorflow": Calls(
+        to=None,
         ahead="end the tf.data.Dataset that fit gets with tf.data.experimental.prefetch_to_device('/GPU:0'); "
         f"{_OWN_LOOP}",
         ahead_pinned="end the tf.data.Dataset that fit gets with tf.data.experimental.prefetch_to_device('/GPU:0')",
@@ -104,18 +111,20 @@ CALLS: dict[str, Calls] = {
         waits="model.compile(..., steps_per_execution=10) fetches results every ten steps",
     ),
     "keras-torch": Calls(
+        to=None,
         ahead=f"give fit a {_LOADER}",
         ahead_pinned="give fit a torch.utils.data.DataLoader(..., num_workers={makers})",
         copies_ahead=False,
     ),
     "keras-jax": Calls(
+        to=None,
         ahead="give fit a keras.utils.PyDataset(workers={makers}, use_multiprocessing=True); " + _OWN_LOOP,
         ahead_pinned="give fit a keras.utils.PyDataset(workers={makers}, use_multiprocessing=True)",
         pins_ahead=False,
         copies_ahead=False,
         waits="model.compile(..., steps_per_execution=10) fetches results every ten steps",
     ),
-    "keras-": Calls(ahead=_OWN_LOOP, ahead_pinned="", copies_ahead=False),
+    "keras-": Calls(to=None, ahead=_OWN_LOOP, ahead_pinned="", copies_ahead=False),
 }
 
 

@@ -53,6 +53,8 @@ class LineSampler(threading.Thread):
         super().__init__(name="pyxfer-watch-lines", daemon=True)
         self.samples: list[Seen] = []
         self.names: dict[int, str] = {}
+        self.places: dict[str, tuple[str, int]] = {}
+        """The file and the number of each line; those of two files that look alike have none."""
         self.failure: str | None = None
         self.cost_s = 0.0
         self._running = threading.Lock()  # held until the end; waiting for a lock costs less than for an event
@@ -61,9 +63,7 @@ class LineSampler(threading.Thread):
         standard = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib") if name in paths]
         others = tuple(f"{os.path.realpath(path)}{os.sep}" for path in {*standard, PYXFER})
         self._is_users = functools.cache(functools.partial(_is_users, others))
-        self._text: Callable[[CodeType, int], str] = functools.lru_cache(MAX_SAMPLES)(
-            lambda code, line: f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"
-        )
+        self._text: Callable[[CodeType, int], str] = functools.lru_cache(MAX_SAMPLES)(self._named)
         self._every_s = EVERY_S
 
     def run(self) -> None:
@@ -103,6 +103,12 @@ class LineSampler(threading.Thread):
             if line:
                 self.names[thread.native_id] = thread.name
                 self.samples.append(Seen(now, thread.native_id, line))
+
+    def _named(self, code: CodeType, line: int) -> str:
+        text, place = f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}", (code.co_filename, line)
+        if self.places.setdefault(text, place) != place:
+            self.places[text] = ("", 0)
+        return text
 
     def _user_line(self, innermost: FrameType) -> str:
         frame: FrameType | None = innermost

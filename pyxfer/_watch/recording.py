@@ -99,6 +99,7 @@ class OpenWindow:
             framework=framework_in_use(self.steps.finder, bool(steps)),
             ranges=ranges,
             seen=tuple(sample for sample in samples if self.begin_ns <= sample.at_ns <= end_ns),
+            places={} if self._lines is None else self._lines.places,
             threads={**self._thread_names, **(self._lines.names if self._lines else {}), **_thread_names()},
             used_before=self._used_before,
             used_after=used_after,

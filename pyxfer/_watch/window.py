@@ -53,6 +53,8 @@ class Window:
     """The framework in use, a key of `framework_calls.CALLS`; empty if it is not known."""
     ranges: tuple[Range, ...] = ()
     seen: tuple[Seen, ...] = ()
+    places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """The file and the number of the lines that were seen."""
     threads: Mapping[int, str] = field(default_factory=dict)
     """Thread names by native id."""
     used_before: Fact[int] = field(default_factory=lambda: Fact(reason="it was not read"))

@@ -36,9 +36,11 @@ from pyxfer._report.explain import (
     find_explained,
     headline,
     host_lines,
+    on_the_way,
     program_code,
     trial_lines,
 )
+from pyxfer._report.explain import advice as advised_on
 from pyxfer._report.recipes import RAW_DOWNLOAD, RAW_UPLOAD
 from pyxfer._report.run import print_run
 from pyxfer.errors import DocumentError
@@ -387,3 +389,56 @@ def test_a_raw_copy_is_advice_only_for_a_raw_copy() -> None:
     text = page_of(measurements=(slow, make_measurement(nbytes=16 << 20)), parameters=parameters, workers=())
     assert "1.  raw.pinned-async: 305 us instead of 1.53 ms, 5.00 times as fast" in text
     assert "No route that a program can use" in advice()[0]  # beside a faster raw copy
+
+
+def casting(seconds: float = 36.9e-3, route: str = "tf.cast-eager", **overrides: Any) -> runs.Measurement:
+    """A route whose result has four times the bytes."""
+    return make_explained(seconds, route=route, route_info=make_route_info(route, inflation=4.0), **overrides)
+
+
+def predicted_page(row: runs.Measurement, *others: runs.Measurement, **overrides: Any) -> str:
+    text = page_of(row, measurements=(*make_raw_rows("tensorflow", "h2d", NBYTES), row, *others), **overrides)
+    _, heading, predicted = text.partition("Predicted, not measured\n")
+    return predicted if heading else ""
+
+
+def test_a_cast_on_the_way_is_predicted_by_the_upload_of_the_same_rounds() -> None:
+    text = predicted_page(casting(dma=unknown("not traced")), uploaded(2.5e-3))
+    assert text.splitlines()[0] == (
+        "-  pyxfer.upload with a cast to float32: 2.52 ms (2.51 ms to 2.61 ms) instead of 36.9 ms, 14.7 times as fast: "
+        "96 MiB cross instead of 384 MiB, as fast as tf.upload sends them here, and the GPU casts each piece behind "
+        "its copy"
+    )
+    assert 'y = pyxfer.upload(x, to="tensorflow", dtype="float32")' in text
+    run = make_explain_run(casting(), measurements=(casting(), uploaded(2.5e-3)))
+    assert any("Predicted, not measured" in words for words, _ in advised_on(run))
+
+
+def test_images_are_cast_by_every_route_and_the_kernels_of_the_upload_go() -> None:
+    parameters = make_parameters(
+        explained="tf.function", directions=("h2d",), sizes_bytes=(NBYTES,), workload="image-batch"
+    )
+    sent = uploaded(2.5e-3, breakdown=Fact(make_breakdown((("copying", 2e-3), ("kernels", 0.5e-3)))))
+    text = predicted_page(make_explained(), sent, parameters=parameters)
+    assert "with a cast to float32: 2.02 ms (2.01 ms to 2.11 ms)" in text
+    assert "96 MiB cross, as fast as" in text
+
+
+@pytest.mark.parametrize(
+    ("row", "others"),
+    [
+        (make_explained(), (uploaded(2.5e-3),)),
+        (casting(), ()),
+        (casting(2.55e-3), (uploaded(2.5e-3),)),
+        (casting(), (uploaded(2.5e-3, verified=Fact(False)),)),
+        (casting(), (uploaded(2.5e-3, summary=None),)),
+        (casting(), (uploaded(2.5e-3, route_info=make_route_info("mine.send", framework="mine", staged=True)),)),
+        (casting(verified=Fact(False)), (uploaded(2.5e-3),)),
+    ],
+    ids=["no cast", "no upload", "about equal", "wrong upload", "no time", "own framework", "wrong"],
+)
+def test_without_a_certain_gain_nothing_is_predicted(
+    row: runs.Measurement, others: tuple[runs.Measurement, ...]
+) -> None:
+    assert on_the_way(explained(row, measurements=(*make_raw_rows("tensorflow", "h2d", NBYTES), row, *others))) is None
+    assert not predicted_page(row, *others)
