@@ -47,10 +47,13 @@ _INFINITY = 0x7F80  # the bits of bfloat16
 
 
 class OnTheWay(NeverSlower, frozen=True):
-    """The rows of one framework, and the pairs of dtypes whose contents differ from the framework's own cast."""
+    """The rows of one framework, and the pairs of dtypes whose contents differ from what others make of them."""
 
     pairs: int
     different: list[str]
+    """From NumPy's cast, with ml_dtypes for bfloat16."""
+    unlike_own: list[str]
+    """From the framework's own cast."""
 
 
 class Usual:
@@ -122,8 +125,9 @@ def _prepare(
         return peer.on_device(y.astype(after) if after else y)
 
     dtype = after or before
-    if not same(usual.numbers(own(), dtype), usual.numbers(on_device(), dtype), dtype):
-        raise AssertionError("an upload has other contents than the framework's own cast")
+    wanted = numpys(np.ascontiguousarray(x.transpose(axes)) if layout else x, dtype)
+    if not same(usual.numbers(own(), dtype), wanted, dtype):
+        raise AssertionError("an upload has other contents than NumPy's cast")
     ways: dict[str, Callable[[], object]] = {OWN: own, "on the device": on_device}
     if dtype != BFLOAT16 and nbytes <= 96 * MIB:
         ways["on the host"] = on_host
@@ -151,10 +155,10 @@ def axes_of(layout: str | None) -> tuple[int, ...]:
     return tuple(before.index(axis) for axis in after)
 
 
-def different_pairs(usual: Usual, device: int | str) -> tuple[int, list[str]]:
-    """How many pairs were compared, by 1 MiB of random bits, and those that differ from the framework's own cast."""
+def different_pairs(usual: Usual, device: int | str) -> tuple[int, list[str], list[str]]:
+    """How many pairs were compared, by 1 MiB of random bits, and those that differ from NumPy's and its own cast."""
     bits = np.random.default_rng(2).integers(0, 256, MIB, np.uint8)
-    count, different = 0, []
+    count, different, unlike_own = 0, [], []
     to: Any = usual.peer.name
     for before in filter(usual.has, SOURCES):
         x = (bits & 1).astype(bool) if before == "bool" else bits.view(before)
@@ -163,9 +167,19 @@ def different_pairs(usual: Usual, device: int | str) -> tuple[int, list[str]]:
                 continue
             count += 1
             found = usual.numbers(pyxfer.upload(x, to=to, device=device, dtype=after), after)
-            if not same(found, usual.numbers(usual.cast(usual.peer.on_device(x), after), after), after):
+            if not same(found, numpys(x, after), after):
                 different.append(f"{before} to {after}")
-    return count, different
+            if not same(found, usual.numbers(usual.cast(usual.peer.on_device(x), after), after), after):
+                unlike_own.append(f"{before} to {after}")
+    return count, different, unlike_own
+
+
+def numpys(x: Any, dtype: str) -> Any:
+    """NumPy's cast; bfloat16 as its bits."""
+    with np.errstate(all="ignore"):
+        if dtype != BFLOAT16:
+            return x.astype(dtype)
+        return x.astype(import_module("ml_dtypes").bfloat16).view(np.uint16)
 
 
 def same(found: Any, wanted: Any, dtype: str) -> bool:
@@ -189,28 +203,33 @@ def main() -> int:
     engine, device = shared.open_device(asked)
     peer = PEERS[asked.framework](asked.device)
     usual = Usual(peer)
-    pairs, different = (0, []) if asked.only else different_pairs(usual, asked.device)
+    pairs, different, unlike = (0, [], []) if asked.only else different_pairs(usual, asked.device)
     rows = []
     for case in every_row(usual, asked.device):
         if asked.only in case.name:
             rows.append(never_slower.measure(case, peer, asked.rounds))
             print(*never_slower.cells(rows[-1]), sep="  ", file=sys.stderr, flush=True)
     environment = read_environment(engine, device)
-    result = OnTheWay(peer.name, peer.version, device, environment, rows, pairs, different)
+    result = OnTheWay(peer.name, peer.version, device, environment, rows, pairs, different, unlike)
     print(shared.page(result, never_slower.HEADER, [never_slower.cells(row) for row in rows]))
-    print(f"\n{pairs} pairs of dtypes; different from the framework's own cast: {', '.join(different) or 'none'}")
+    print(f"\n{compared(result)}")
     slower = [f"slower: {row.name}" for row in rows if row.mark() == "slower"]
     return shared.conclude(result, asked.export_json, [*slower, *(f"different: {pair}" for pair in different)])
 
 
+def compared(of: OnTheWay) -> str:
+    """What was compared, in a sentence."""
+    differ, unlike = (", ".join(pairs) or "none" for pairs in (of.different, of.unlike_own))
+    return (
+        f"{of.framework}: {of.pairs} pairs of dtypes, 1 MiB of random bits each; different from NumPy's cast: {differ}; "
+        f"from the framework's own: {unlike}."
+    )
+
+
 def markdown(results: Sequence[OnTheWay]) -> str:
     """The tables of all frameworks for docs/converting.md, and what was compared."""
-    lines = [
-        f"{of.framework}: {of.pairs} pairs of dtypes, 1 MiB of random bits each; different from its own cast: "
-        f"{', '.join(of.different) or 'none'}."
-        for of in sorted(results, key=lambda of: of.framework)
-    ]
-    return never_slower.markdown(results) + "\n\n" + "\n".join(f"- {line}" for line in lines)
+    lines = [f"- {compared(of)}" for of in sorted(results, key=lambda of: of.framework)]
+    return never_slower.markdown(results) + "\n\n" + "\n".join(lines)
 
 
 def _arguments(given: Sequence[str] | None = None) -> argparse.Namespace:

@@ -22,16 +22,22 @@ using cast_function = void (*)(void* to, void const* from, std::size_t items);
 /// Throws std::invalid_argument for formats that `can_cast` refuses.
 [[nodiscard]] cast_function plain_cast(item_kind from, item_kind to);
 
+/// Whether whole cache lines of the target pass the caches, for a device that reads them, or stay
+/// in them, for what this core reads next.
+enum class cast_stores : unsigned char { streaming, cached };
+
 struct cast_kernel {
   char const* name;
   cast_function cast;
 };
 
 /// The conversions that this processor can do, with the same results apart from the bits of a NaN:
-/// the plain one, then those that stream whole cache lines past the caches. The widest is last.
-[[nodiscard]] std::vector<cast_kernel> cast_kernels(item_kind from, item_kind to);
+/// the plain one, then those that store whole cache lines. The widest is last.
+[[nodiscard]] std::vector<cast_kernel> cast_kernels(item_kind from, item_kind to,
+                                                    cast_stores stores = cast_stores::streaming);
 
 /// The last of them.
-[[nodiscard]] cast_function cast_of(item_kind from, item_kind to);
+[[nodiscard]] cast_function cast_of(item_kind from, item_kind to,
+                                    cast_stores stores = cast_stores::streaming);
 
 }  // namespace pyxfer

@@ -196,31 +196,43 @@ void fetch(bytes_view from, std::size_t bytes) {
 template <kind from, kind to>
 constexpr std::size_t read_for_line = cache_line / size_of(to) * size_of(from);
 
-template <kind from, kind to>
+template <kind from, kind to, cast_stores stores>
 [[gnu::target("avx2,f16c")]] void lines_avx2(unsigned char* put, bytes_view get,
                                              std::size_t lines) {
   constexpr auto read = read_for_line<from, to>;
   for (; lines != 0; --lines, put += cache_line, get += read) {
     fetch(get, read);
     auto* const target = reinterpret_cast<__m256i*>(put);
-    _mm256_stream_si256(target, avx2::pack<from, to>(get));
-    _mm256_stream_si256(target + 1, avx2::pack<from, to>(get + read / 2));
+    auto const low = avx2::pack<from, to>(get);
+    auto const high = avx2::pack<from, to>(get + read / 2);
+    if constexpr (stores == cast_stores::streaming) {
+      _mm256_stream_si256(target, low);
+      _mm256_stream_si256(target + 1, high);
+    } else {
+      _mm256_store_si256(target, low);
+      _mm256_store_si256(target + 1, high);
+    }
   }
 }
 
-template <kind from, kind to>
+template <kind from, kind to, cast_stores stores>
 [[gnu::target("avx512f")]] void lines_avx512(unsigned char* put, bytes_view get,
                                              std::size_t lines) {
   constexpr auto read = read_for_line<from, to>;
   for (; lines != 0; --lines, put += cache_line, get += read) {
     fetch(get, read);
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(put), avx512::pack<from, to>(get));
+    auto const line = avx512::pack<from, to>(get);
+    if constexpr (stores == cast_stores::streaming) {
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(put), line);
+    } else {
+      _mm512_store_si512(reinterpret_cast<__m512i*>(put), line);
+    }
   }
 }
 
 using line_caster = void (*)(unsigned char* put, bytes_view get, std::size_t lines);
 
-/// Streams whole cache lines of the target, and casts what lies before and behind them plainly. A
+/// Stores whole cache lines of the target, and casts what lies before and behind them plainly. A
 /// target whose lines begin within an item is cast plainly.
 template <kind from, kind to, line_caster cast_lines>
 void by_lines(void* put, void const* get, std::size_t items) {
@@ -246,16 +258,18 @@ struct fast_pair {
   cast_function with_avx512;
 };
 
-template <kind from, kind to>
+template <kind from, kind to, cast_stores stores>
 constexpr fast_pair fast() {
-  return {from, to, by_lines<from, to, lines_avx2<from, to>>,
-          by_lines<from, to, lines_avx512<from, to>>};
+  return {from, to, by_lines<from, to, lines_avx2<from, to, stores>>,
+          by_lines<from, to, lines_avx512<from, to, stores>>};
 }
 
 /// The usual pairs that shrink what crosses the link.
-constexpr std::array fast_pairs{fast<kind::f64, kind::f32>(),  fast<kind::f64, kind::f16>(),
-                                fast<kind::f64, kind::bf16>(), fast<kind::f32, kind::f16>(),
-                                fast<kind::f32, kind::bf16>(), fast<kind::i64, kind::i32>()};
+template <cast_stores stores>
+constexpr std::array fast_pairs{
+    fast<kind::f64, kind::f32, stores>(),  fast<kind::f64, kind::f16, stores>(),
+    fast<kind::f64, kind::bf16, stores>(), fast<kind::f32, kind::f16, stores>(),
+    fast<kind::f32, kind::bf16, stores>(), fast<kind::i64, kind::i32, stores>()};
 
 /// Integers that shrink only lose bits, with a sign or without.
 kind with_sign(kind of) noexcept {
@@ -263,9 +277,11 @@ kind with_sign(kind of) noexcept {
   return of == kind::u32 ? kind::i32 : of;
 }
 
-void add_fast_kernels(std::vector<cast_kernel>& found, kind from, kind to) {
+void add_fast_kernels(std::vector<cast_kernel>& found, kind from, kind to, cast_stores stores) {
   static auto const has = this_processor();
-  for (auto const& each : fast_pairs) {
+  auto const streams = stores == cast_stores::streaming;
+  for (auto const& each :
+       streams ? fast_pairs<cast_stores::streaming> : fast_pairs<cast_stores::cached>) {
     if (each.from != with_sign(from) || each.to != with_sign(to)) { continue; }
     if (has.avx2 && has.f16c) { found.push_back({"avx2", each.with_avx2}); }
     if (has.avx512f) { found.push_back({"avx512", each.with_avx512}); }
@@ -274,18 +290,21 @@ void add_fast_kernels(std::vector<cast_kernel>& found, kind from, kind to) {
 
 #else  // aarch64: CUDA has no other hosts, and its compilers vectorise the plain conversions
 
-void add_fast_kernels(std::vector<cast_kernel>& /*found*/, item_kind /*from*/, item_kind /*to*/) {}
+void add_fast_kernels(std::vector<cast_kernel>& /*found*/, item_kind /*from*/, item_kind /*to*/,
+                      cast_stores /*stores*/) {}
 
 #endif
 
 }  // namespace
 
-std::vector<cast_kernel> cast_kernels(item_kind from, item_kind to) {
+std::vector<cast_kernel> cast_kernels(item_kind from, item_kind to, cast_stores stores) {
   std::vector<cast_kernel> found{{"plain", plain_cast(from, to)}};
-  add_fast_kernels(found, from, to);
+  add_fast_kernels(found, from, to, stores);
   return found;
 }
 
-cast_function cast_of(item_kind from, item_kind to) { return cast_kernels(from, to).back().cast; }
+cast_function cast_of(item_kind from, item_kind to, cast_stores stores) {
+  return cast_kernels(from, to, stores).back().cast;
+}
 
 }  // namespace pyxfer

@@ -34,7 +34,7 @@ class chunk_mover {
   static constexpr std::size_t usual_piece = std::size_t{64} << 20U;
   /// Bytes that a kernel converts at least, until the last ones. The time of the last kernel is not
   /// hidden, and each costs the thread that issues copies some microseconds.
-  static constexpr std::size_t converted_piece = std::size_t{4} << 20U;
+  static constexpr std::size_t converted_piece = std::size_t{2} << 20U;
 
   /// `slots` is the address of the first slot; the others follow it in page-locked memory.
   chunk_mover(int device, std::uintptr_t slots, ring_settings const& made,

@@ -16,8 +16,8 @@ constexpr std::size_t gathered_bytes = std::size_t{16} << 10U;
 }  // namespace
 
 void read_converted(layout const& array, conversion const& by, std::size_t begin, std::size_t end,
-                    void* to) {
-  auto const cast = cast_of(by.from, by.to);
+                    void* to, cast_stores stores) {
+  auto const cast = cast_of(by.from, by.to, stores);
   auto const from_bytes = bytes_of(by.from);
   auto const to_bytes = bytes_of(by.to);
   auto const first = begin / to_bytes;

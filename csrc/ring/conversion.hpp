@@ -33,7 +33,7 @@ struct conversion {
 
 /// Reads what crosses as bytes [begin, end), which are whole items.
 void read_converted(layout const& array, conversion const& by, std::size_t begin, std::size_t end,
-                    void* to);
+                    void* to, cast_stores stores = cast_stores::streaming);
 
 /// The kernels of conversions in one device's primary context, which they are made in at the first
 /// use. Any thread may call it, with that context current.

@@ -177,7 +177,7 @@ bool ring::upload_at_once(layout const& from, std::uintptr_t to, std::optional<s
     gathered.resize(std::max(gathered.size(), bytes));
     array = gathered.data();
     if (casts) {
-      read_converted(from, *by, 0, bytes, gathered.data());
+      read_converted(from, *by, 0, bytes, gathered.data(), cast_stores::cached);
     } else {
       from.read(0, bytes, gathered.data(), fill_kernel_of(fill_kind::plain).copy);
     }

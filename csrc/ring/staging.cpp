@@ -133,7 +133,7 @@ bool staging::move(transfer& shared, manner how, bool wait) {
 bool staging::move_directly(transfer& shared, bool wait, bool late) {
   mover_.prepare(shared, 0);
   auto const piece =
-      shared.kernel() != nullptr ? 2 * chunk_mover::converted_piece : chunk_mover::usual_piece;
+      shared.kernel() != nullptr ? 4 * chunk_mover::converted_piece : chunk_mover::usual_piece;
   return (!late || chunk_mover::await_begin(shared)) && mover_.copy_direct(shared, wait, piece);
 }
 

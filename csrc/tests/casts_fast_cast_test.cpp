@@ -17,6 +17,7 @@ using kind = item_kind;
 struct fast_cast {
   kind from;
   kind to;
+  cast_stores stores;
   cast_kernel kernel;
 };
 
@@ -26,8 +27,12 @@ std::vector<fast_cast> fast_casts() {
   for (auto const from : every_kind()) {
     for (auto const to : every_kind()) {
       if (!can_cast(from, to)) { continue; }
-      auto const kernels = cast_kernels(from, to);
-      for (std::size_t i = 1; i < kernels.size(); ++i) { found.push_back({from, to, kernels[i]}); }
+      for (auto const stores : {cast_stores::streaming, cast_stores::cached}) {
+        auto const kernels = cast_kernels(from, to, stores);
+        for (std::size_t i = 1; i < kernels.size(); ++i) {
+          found.push_back({from, to, stores, kernels[i]});
+        }
+      }
     }
   }
   return found;
@@ -36,20 +41,21 @@ std::vector<fast_cast> fast_casts() {
 class casts_fast : public ::testing::TestWithParam<fast_cast> {};
 
 TEST_P(casts_fast, gives_the_bits_of_the_plain_one) {
-  auto const& [from, to, kernel] = GetParam();
+  auto const& [from, to, stores, kernel] = GetParam();
   auto const source = items_of(from, 1'000'000, 2);
   EXPECT_TRUE(same_items(to, cast_all(kernel.cast, from, to, source),
                          cast_all(plain_cast(from, to), from, to, source)));
 }
 
 TEST_P(casts_fast, converts_every_size_at_every_alignment_and_touches_nothing_else) {
-  auto const& [from, to, kernel] = GetParam();
+  auto const& [from, to, stores, kernel] = GetParam();
   expect_only_the_target_changes(kernel.cast, from, to, 200, 64);
 }
 
 std::string name_of(::testing::TestParamInfo<fast_cast> const& tested) {
-  auto const& [from, to, kernel] = tested.param;
-  return std::string{word_of(from)} + "_to_" + word_of(to) + "_" + kernel.name;
+  auto const& [from, to, stores, kernel] = tested.param;
+  auto const* const how = stores == cast_stores::cached ? "_cached" : "";
+  return std::string{word_of(from)} + "_to_" + word_of(to) + "_" + kernel.name + how;
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(casts_fast);

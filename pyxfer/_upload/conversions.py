@@ -46,10 +46,11 @@ if TYPE_CHECKING:
 # Of one kernel: csrc/convert/kernels.hpp.
 _MAX_AXES = 6
 _MAX_ORDERED = 1 << 32
-# Below, both ways take less time than their difference can be measured in, and the one that sends less is taken.
-_MIN_MEASURED_BYTES = 4 << 20
-_TRIAL_BYTES = 16 << 20
-_ROUNDS = 5
+# H200: a kernel adds 12 us to an upload of any size, and one core casts and sends 32 KiB in the same time.
+_MAX_ON_HOST_BYTES = 32 << 10
+# An array is cast where one of the nearest of these sizes was faster: the next larger one, or the last.
+_TRIAL_BYTES = (256 << 10, 1 << 20, 4 << 20, 16 << 20)
+_ROUNDS = 7
 
 # Of arrays of one dtype and shape, with one wish.
 _MAX_PLANNED = 256
@@ -167,7 +168,9 @@ class Converter:
         """Memory for what kernels read, for frameworks that do not allocate themselves."""
         self.has_kernels = not is_host(engine)
         """False when the driver has refused them: then the host does all."""
-        self._host_is_faster: dict[tuple[str, str], bool] = {}
+        self.max_on_host_bytes = _MAX_ON_HOST_BYTES
+        """Of an array and its result that the host converts in any case."""
+        self._host_is_faster: dict[tuple[str, str, int], bool] = {}
         self._prepared: set[tuple[str, str]] = set()
         self._planned: dict[Any, Plan] = {}
 
@@ -259,6 +262,7 @@ class Converter:
         extents, strides = _order(source.shape, axes)
         on_device = (
             self.has_kernels
+            and max(1, math.prod(source.shape)) * max(itemsize_of(before), itemsize_of(after)) > self.max_on_host_bytes
             and isinstance(mover, RingMover)
             and len(extents) <= _MAX_AXES
             and (not extents or math.prod(source.shape) < _MAX_ORDERED)
@@ -294,23 +298,20 @@ class Converter:
     def _casts_on_host(self, mover: Mover, source: Source, before: Dtype, after: Dtype) -> bool:
         if itemsize_of(after) >= itemsize_of(before):
             return False
-        if source.nbytes < _MIN_MEASURED_BYTES or not isinstance(mover, RingMover):
+        if not isinstance(mover, RingMover):
             return True
-        key = name_of(before), name_of(after)
+        nbytes = next((size for size in _TRIAL_BYTES if source.nbytes <= size), _TRIAL_BYTES[-1])
+        key = name_of(before), name_of(after), nbytes
         if key not in self._host_is_faster:
-            self._host_is_faster[key] = self._measured(mover, before, after)
+            self._host_is_faster[key] = self._measured(mover, before, after, nbytes)
         return self._host_is_faster[key]
 
-    def _measured(self, mover: RingMover, before: Dtype, after: Dtype) -> bool:
-        """Whether zeros in ordinary memory arrive sooner if the host casts them, by the medians of turns."""
-        zeros = np.zeros(_TRIAL_BYTES, np.uint8)
-        zeros.fill(0)  # pages that were never written are one page
-        itemsize = itemsize_of(before)
-        items = _TRIAL_BYTES // itemsize
-        address = zeros.ctypes.data
+    def _measured(self, mover: RingMover, before: Dtype, after: Dtype, nbytes: int) -> bool:
+        """Whether ones in ordinary memory arrive sooner if the host casts them, by the medians of turns."""
+        ones = np.ones(nbytes // itemsize_of(before), f"u{itemsize_of(before)}")
         try:
-            crossed = self._engine.DeviceBuffer(_TRIAL_BYTES, self._device)
-            result = self._engine.DeviceBuffer(items * itemsize_of(after), self._device)
+            crossed = self._engine.DeviceBuffer(nbytes, self._device)
+            result = self._engine.DeviceBuffer(ones.size * itemsize_of(after), self._device)
         except CudaMemoryError:
             return True  # it needs less memory on the device
         taken: dict[bool, list[float]] = {True: [], False: []}
@@ -320,9 +321,7 @@ class Converter:
             for _ in range(_ROUNDS + 1):  # the first one wakes threads, and makes kernels
                 for on_host, (conversion, to) in ways.items():
                     begin = time.perf_counter()
-                    mover.ring.upload(
-                        address, itemsize, (items,), (itemsize,), conversion, to, result.address, None, True
-                    )
+                    mover.upload_converted(ones, conversion, to, result.address, None, wait=True)
                     taken[on_host].append(time.perf_counter() - begin)
         finally:
             crossed.close()

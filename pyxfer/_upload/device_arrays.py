@@ -97,10 +97,11 @@ class DevicePool(Pool["DeviceBuffer"]):
 
 
 class ScratchPool(DevicePool):
-    """Blocks that no work uses when they are returned."""
+    """Blocks that no work uses when they are returned, and whose contents nobody keeps: a larger one serves too."""
 
     def _reuse(self, size: int) -> DeviceBuffer | None:
-        return self._pop(size) if self._idle.get(size) else None
+        enough = [idle for idle, blocks in self._idle.items() if blocks and idle >= size]
+        return self._pop(min(enough)) if enough else None
 
 
 # From dlpack.h.

@@ -4,7 +4,7 @@ An upload of S bytes takes `overhead + max(S / fill, S / link)`: the threads of 
 engine reads others. That is measured as a whole, as the seconds of `sending` at S. A conversion adds what does not run
 beside it:
 
-- On the device a kernel follows each piece of 4 MiB that has arrived (`converted_piece` of csrc/ring/chunk_mover.hpp).
+- On the device a kernel follows each piece of 2 MiB that has arrived (`converted_piece` of csrc/ring/chunk_mover.hpp).
   The kernels of all pieces but the last run while others cross. So the kernel of the last piece is added, its launch
   and its bytes, read and written, at the rate of the device's memory. If the memory is too slow for all of them, they
   take as long as it needs.
@@ -18,7 +18,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Literal
 
-PIECE_BYTES = 4 << 20
+PIECE_BYTES = 2 << 20
 # The memory of an H200 copies 2.1e12 bytes in a second, that is reads and writes 4.2e12. A kernel that casts has other
 # sizes of reads and of writes; one that reorders has distant ones.
 DEVICE_BYTES_PER_S = 2.5e12

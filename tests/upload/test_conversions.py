@@ -43,6 +43,7 @@ class Batch:
 def way(request: pytest.FixtureRequest, up: Uploader) -> str:
     """Both ways: without a GPU the host converts, and here also the kernels, which the host runtime interprets."""
     up._converter.has_kernels = request.param == "kernels"
+    up._converter.max_on_host_bytes = 0
     return str(request.param)
 
 
@@ -181,6 +182,7 @@ def test_large_arrays_in_pieces(own: Target, engine: Engine) -> None:
     x = np.random.default_rng(1).integers(0, 256, 40_000, np.uint8)
     with Uploader("host", threads=3, chunk_bytes=4096, slots=4) as made:
         made._converter.has_kernels = True
+        made._converter.max_on_host_bytes = 0
         for dtype in ("float32", "uint16"):
             np.testing.assert_array_equal(downloaded(made.upload(x, own, dtype=dtype), engine), x.astype(dtype))
 
@@ -300,6 +302,7 @@ def test_a_refused_array_is_named(up: Uploader, own: Target) -> None:
 
 def test_without_kernels_the_host_converts(up: Uploader, own: Target, engine: Engine, sent: Any) -> None:
     up._converter.has_kernels = True
+    up._converter.max_on_host_bytes = 0
     testing.fail("cuModuleLoadData", 1, 222)  # cudaErrorUnsupportedPtxVersion
     x = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
     np.testing.assert_array_equal(sent(x, dtype="float64", layout="abc->cab"), x.transpose(2, 0, 1).astype(float))
@@ -308,6 +311,7 @@ def test_without_kernels_the_host_converts(up: Uploader, own: Target, engine: En
 
 def test_a_failed_kernel_is_reported_and_leaks_nothing(up: Uploader, own: Target, engine: Engine, sent: Any) -> None:
     up._converter.has_kernels = True
+    up._converter.max_on_host_bytes = 0
     x = np.arange(9000, dtype=np.uint8)
     sent(x, dtype="float32")
     testing.fail("cuLaunchKernel", 1, 801)
@@ -347,9 +351,17 @@ def mover(up: Uploader) -> Any:
     ],
 )
 def test_small_arrays_cross_in_the_smaller_type(
-    up: Uploader, before: str, after: str, layout: str | None, on_host: bool, has_kernel: bool
+    up: Uploader,
+    monkeypatch: pytest.MonkeyPatch,
+    before: str,
+    after: str,
+    layout: str | None,
+    on_host: bool,
+    has_kernel: bool,
 ) -> None:
     up._converter.has_kernels = True
+    up._converter.max_on_host_bytes = 0
+    monkeypatch.setattr(Converter, "_measured", lambda *_: True)
     wanted = wanted_by(np.zeros((4, 5)), after, layout)
     assert wanted is not None
     assert wanted[0] is not None
@@ -365,6 +377,7 @@ def test_large_arrays_go_the_way_that_was_faster(
     up: Uploader, monkeypatch: pytest.MonkeyPatch, host_is_faster: bool
 ) -> None:
     up._converter.has_kernels = True
+    up._converter.max_on_host_bytes = 0
     measured: list[Any] = []
 
     def measure(_: Converter, *given: Any) -> bool:
@@ -387,7 +400,7 @@ def test_without_memory_for_a_trial_the_host_casts(
         raise CudaMemoryError(2, "cudaErrorMemoryAllocation", "cudaMalloc", "here", "out of memory", "wait")
 
     monkeypatch.setattr(engine, "DeviceBuffer", refuse)
-    assert up._converter._measured(mover(up), np.dtype("float64"), np.dtype("float32"))
+    assert up._converter._measured(mover(up), np.dtype("float64"), np.dtype("float32"), 1 << 20)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (3, 1, 4), (2, 3, 4, 5)])
