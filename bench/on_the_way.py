@@ -221,8 +221,8 @@ def compared(of: OnTheWay) -> str:
     """What was compared, in a sentence."""
     differ, unlike = (", ".join(pairs) or "none" for pairs in (of.different, of.unlike_own))
     return (
-        f"{of.framework}: {of.pairs} pairs of dtypes, 1 MiB of random bits each; different from NumPy's cast: {differ}; "
-        f"from the framework's own: {unlike}."
+        f"{of.framework}: {of.pairs} pairs of dtypes, 1 MiB of random bits each; different from NumPy's cast: "
+        f"{differ}; from the framework's own: {unlike}."
     )
 
 

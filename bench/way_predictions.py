@@ -5,9 +5,10 @@
 
 A case is a framework, a dtype and that of its result, a layout or none, and a size from 1 to 256 MiB, all drawn by the
 seed. Each is measured from the call of `pyxfer.upload` to the arrival. It is predicted by
-`pyxfer._upload.on_the_way`, from other uploads of the same rounds: without a conversion at five sizes for each
-framework, a cast of one size whose excess is the cost of a conversion, and for each pair that shrinks, a cast at three
-sizes. All are made once a round in another order, so that none is measured in a tight loop, and the times are medians.
+`pyxfer._upload.on_the_way`, from other uploads of the same rounds, as by `pyxfer explain`: of the same array without a
+conversion, a cast of one size whose excess is the cost of a conversion, and for each pair that shrinks, a cast at three
+sizes. All are made once a round in another order, twice each time, of which the second is timed: as in a loop, its
+memory is there. The times are medians.
 The exit status is 1 if fewer than 90 % of the predictions are within 10 % of the measured time.
 """
 
@@ -38,7 +39,6 @@ from pyxfer.units import format_seconds, format_size
 MIB = 1 << 20
 SMALLEST, LARGEST = MIB, 256 * MIB
 MOST_RESULT = 1 << 30
-SENDING_SIZES = (MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
 CASTING_SIZES = (MIB, 16 * MIB, 256 * MIB)
 LAUNCH_BYTES = 2 * MIB
 PIXELS = (64, 64, 3)
@@ -160,13 +160,19 @@ def basis_of(chosen: Sequence[Case]) -> list[Case]:
     """The uploads from which these are predicted."""
     found = []
     for framework in dict.fromkeys(case.framework for case in chosen):
-        found += [whole(Case(framework, "uint8", "uint8", False, nbytes)) for nbytes in (LAUNCH_BYTES, *SENDING_SIZES)]
+        found.append(whole(Case(framework, "uint8", "uint8", False, LAUNCH_BYTES)))
         found.append(whole(Case(framework, "uint8", "float32", False, LAUNCH_BYTES)))
     for case in chosen:
+        found.append(plain(case))
         if case.result_bytes < case.nbytes:
             pair = msgspec.structs.replace(case, permutes=False)
             found += [whole(msgspec.structs.replace(pair, nbytes=nbytes)) for nbytes in CASTING_SIZES]
     return list(dict.fromkeys(found))
+
+
+def plain(case: Case) -> Case:
+    """The upload of the same array without a conversion."""
+    return msgspec.structs.replace(case, target=case.source, permutes=False)
 
 
 @dataclass
@@ -187,7 +193,8 @@ class Timed:
         self._asked |= {"layout": LAYOUT} if case.permutes else {}
 
     def upload(self) -> None:
-        """Make it once."""
+        """Make it twice, and time the second."""
+        self.wait(self._upload(self._x, self.case.framework, self.device, **self._asked))
         begin = time.perf_counter()
         result = self._upload(self._x, self.case.framework, self.device, **self._asked)
         self.wait(result)
@@ -242,17 +249,11 @@ def measure(uploads: Sequence[Timed], rounds: int, seed: int) -> None:
                 upload.times.clear()
 
 
-def sending_of(framework: str, measured: dict[Case, float]) -> Points:
-    """The seconds of uploads without a conversion."""
-    plain = [case for case in measured if case.framework == framework and not case.converts]
-    return tuple((case.nbytes, measured[case]) for case in sorted(plain, key=lambda case: case.nbytes))
-
-
 def launch_s(framework: str, measured: dict[Case, float]) -> float:
     """What a conversion costs at any size: the excess of a small cast, less the time of its kernel."""
-    plain, cast = (whole(Case(framework, "uint8", target, False, LAUNCH_BYTES)) for target in ("uint8", "float32"))
-    kernel_s = min(PIECE_BYTES, plain.nbytes) * 5 / Rates(()).device_bytes_per_s
-    return max(0.0, measured[cast] - measured[plain] - kernel_s)
+    cast = whole(Case(framework, "uint8", "float32", False, LAUNCH_BYTES))
+    kernel_s = min(PIECE_BYTES, cast.nbytes) * 5 / Rates(()).device_bytes_per_s
+    return max(0.0, measured[cast] - measured[plain(cast)] - kernel_s)
 
 
 def predict(case: Case, measured: dict[Case, float], launch: dict[str, float]) -> Prediction:
@@ -262,7 +263,8 @@ def predict(case: Case, measured: dict[Case, float], launch: dict[str, float]) -
     casting = tuple(
         (each.nbytes, measured[each]) for each in sorted(same, key=lambda each: each.nbytes) if each in is_basis
     )
-    rates = Rates(sending_of(case.framework, measured), casting, launch_s=launch[case.framework])
+    sending: Points = ((case.nbytes, measured[plain(case)]),)
+    rates = Rates(sending, casting, launch_s=launch[case.framework])
     found = predicted_on_the_way(case.nbytes, case.result_bytes, rates, permutes=case.permutes)
     return Prediction(case, found.order, found.seconds, measured[case])
 

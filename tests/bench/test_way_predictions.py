@@ -9,7 +9,7 @@ from way_predictions import (
     LARGEST,
     LAUNCH_BYTES,
     REFUSED,
-    SENDING_SIZES,
+    SMALLEST,
     Case,
     basis_of,
     drawn,
@@ -46,7 +46,7 @@ def test_cases_are_those_of_the_seed_and_convert() -> None:
     assert len(set(DRAWN)) == 60
     for case in DRAWN:
         assert case.converts
-        assert 0.9 * min(SENDING_SIZES) <= case.nbytes <= LARGEST
+        assert 0.9 * SMALLEST <= case.nbytes <= LARGEST
         assert case.target not in REFUSED.get(case.framework, ())
     assert {case.permutes for case in DRAWN} == {True, False}
 
