@@ -157,6 +157,7 @@ class Route(ShortRepr):
 
     @property
     def variant(self) -> Variant:
+        """The form in which an order of work brings images; of every other route `warm`."""
         return "warm"
 
     def make(self, workload: Workload) -> Make | None:

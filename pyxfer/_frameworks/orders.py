@@ -107,7 +107,6 @@ class Order(Route):
             form=form,
             call=self._call(found),
             usual=bool(self.usual_for_images),
-            host_copies=self.host_copies + any(found.does("host")),
             inflation=float(np.dtype(found.dtype).itemsize) if found.cast == "host" else 1.0,
         )
 
@@ -154,7 +153,7 @@ def make_orders(
             cast=cast,
             permute=permute,
             dma=dma,
-            host_copies=host_copies,
+            host_copies=host_copies + ("host" in (cast, permute)),
             returns=returns,
             usual_for_images=name == places[0][0],
         )
