@@ -584,6 +584,7 @@ def run_problems(run: Run) -> Problems:
     yield from checks.within("link", machines.link_problems(run.link))
     keys = [(row.route, row.direction, row.side, row.variant, row.nbytes, row.batch, row.worker) for row in rows]
     yield from checks.repeated("measurements", keys)
+    yield from _form_problems(run)
     for i, row in enumerate(rows):
         if row.direction not in run.parameters.directions:
             yield f"measurements[{i}].direction", f"is {row.direction}, which the run was not asked for"
@@ -597,3 +598,11 @@ def run_problems(run: Run) -> Problems:
         most = run.link.most_gbps(row.side)
         if most is not None and (row.gbps or 0.0) > most:
             yield f"measurements[{i}].rate.gbps", f"is {row.gbps:g}, above the {most:g} that the link can carry"
+
+
+def _form_problems(run: Run) -> Problems:
+    if run.parameters.forms and run.parameters.workload != "image-batch":
+        yield "parameters.workload", f"is {run.parameters.workload}, which has no forms of images"
+    for i, row in enumerate(run.measurements):
+        if row.form is not None and row.form not in run.parameters.forms:
+            yield f"measurements[{i}].variant", f"is {row.form}, a form that the run was not asked for"

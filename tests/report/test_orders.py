@@ -142,3 +142,17 @@ def test_next_steps_explain_no_order() -> None:
 def test_csv_tells_forms_apart() -> None:
     text = table_of(RUN).to_csv()
     assert "torch.cast-on-host,h2d,h2d,pageable,framework,nchw-float32" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"forms": ("nhwc-float32",)}, f"measurements[{len(RUN.measurements) - 1}].variant"),
+        ({"workload": "copy", "batches": ()}, "parameters.workload"),
+    ],
+)
+def test_a_form_that_the_run_was_not_asked_for_is_refused(changes: dict[str, Any], path: str) -> None:
+    parameters = msgspec.structs.replace(RUN.parameters, **changes)
+    found = dict(runs.run_problems(msgspec.structs.replace(RUN, parameters=parameters)))
+    assert path in found
+    assert not list(runs.run_problems(RUN))
