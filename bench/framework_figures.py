@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 
 import msgspec
-from figure_parts import caption, fenced, gbps_cell, mbps_cell, printed
+from figure_parts import caption, fenced, gbps_cell, mbps_cell, printed, seconds_cell
 
 from pyxfer._document.runs import Direction, Measurement, Published, Run
+from pyxfer._report import orders
 from pyxfer._report.grid import escape_markdown, markdown_table
 from pyxfer._report.notes import gather
-from pyxfer._report.route_tables import Group, Row, batch_of, group_rows, group_title, title
+from pyxfer._report.route_tables import Group, Row, batch_of, group_rows, group_title, order_groups, title
 from pyxfer._report.run import print_run
 from pyxfer.errors import UsageError
 from pyxfer.units import format_percent, format_size
@@ -84,15 +85,56 @@ def image_batches(run: Run) -> str:
     sizes = sorted({nbytes for group in groups for nbytes in group.sizes})
     header = ["batch", *(_image_heading(row, groups) for row in rows), "ceiling"]
     header += [f"published: {figures.label}, {figures.gpu}" for figures in published]
+    could_be = [found for group in groups if (found := orders.could_be(run, group.framework)) is not None]
+    header += [f"could be: {title(group.framework)}, {group.form}" for group in could_be]
     body = []
     for nbytes in sizes:
         batch = _batch(groups, nbytes)
         rates = [mbps_cell(row.at.get(nbytes)) for row in rows]
         others = [_published(figures, batch) for figures in published]
+        best = [group.best_at(nbytes) for group in could_be]
+        others += ["-" if row is None else mbps_cell(row.at[nbytes]) for row in best]
         body.append([str(batch), *rates, mbps_cell(_ceiling(run, nbytes)), *others])
     sources = ", ".join(dict.fromkeys(figures.source for figures in published))
     below = f"\nPublished figures: {escape_markdown(sources)}.\n" if sources else ""
+    below += "".join(f"\n{text}\n" for _, text in orders.could_be_lines(run, [group.framework for group in groups]))
     return f"{caption(run, 'MB/s, MB = 1e6 bytes.')}\n\n{markdown_table(header, body)}{below}"
+
+
+def image_orders(run: Run) -> str:
+    """Orders of work on images: the usual code and the fastest order of each framework, form and batch."""
+    header = [
+        "framework",
+        "form",
+        "images",
+        "usual code takes",
+        "fastest order",
+        "takes",
+        "times as fast",
+        "of ceiling",
+    ]
+    body = []
+    for group in order_groups(run, [""] * len(run.measurements)):
+        for nbytes in group.sizes:
+            usual, best = group.usual, group.best_at(nbytes)
+            slow = None if usual is None else usual.at.get(nbytes)
+            if best is None:
+                continue
+            fast, times = best.at[nbytes], orders.gain(group, best, nbytes)
+            interval = "about equal" if times is None else f"{times.value:.2f} ({times.low:.2f} to {times.high:.2f})"
+            body.append(
+                [
+                    title(group.framework),
+                    str(group.form),
+                    str(fast.batch),
+                    "-" if slow is None else seconds_cell(slow),
+                    best.name,
+                    seconds_cell(fast),
+                    "the usual code" if best is usual else interval,
+                    "-" if fast.of_ceiling is None else format_percent(fast.of_ceiling),
+                ]
+            )
+    return f"{caption(run)}\n\n{markdown_table(header, body)}"
 
 
 def _image_rows(groups: Sequence[Group]) -> list[Row]:

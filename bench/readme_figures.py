@@ -121,6 +121,8 @@ def figures(results: Path) -> Figures:
         "frameworks-page": lambda: frameworks.overview_page(complete_run(results / "frameworks.json.gz")),
         "frameworks-usual-best": lambda: frameworks.usual_best(complete_run(results / "frameworks.json.gz")),
         "image-batch-table": lambda: frameworks.image_batches(complete_run(results / "image_batch.json.gz")),
+        "image-orders-page": lambda: page_of(complete_run(results / "image_orders.json.gz"), print_run),
+        "image-orders-table": lambda: each_run(results, "image_orders*.json.gz", frameworks.image_orders),
         "explain-page": lambda: traces.explain_page(traces.explained(results / "explain_tf_function.json.gz")),
         "explained-calls": lambda: traces.explained_calls(traces.calls(results)),
         "dma-table": lambda: traces.dma_table(traces.raw_copies(results / "dma.json.gz")),

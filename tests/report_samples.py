@@ -13,6 +13,7 @@ from explain_samples import make_explain_run
 from fleet_samples import arrivals, make_fleet, make_host, make_hosts
 from framework_samples import make_frameworks_run, make_image_batch_run
 from link_samples import h200_rate, link_device, make_links
+from order_samples import make_orders_run
 from pages import HOST_REASON, full_run, host_run
 from samples import SCRIPT, make_device, make_hostile, make_measurement, make_missing, make_run
 from watch_samples import make_stalled, make_unseen, make_watched
@@ -123,6 +124,7 @@ DOCUMENTS: dict[str, Any] = {
     "ceiling of the host": host_run(full_run(ended="interrupted")),
     "frameworks": make_frameworks_run(),
     "image batches": make_image_batch_run(),
+    "orders of work": make_orders_run(),
     "explain": make_explain_run(),
     "watch": make_watched(),
     "watch with slow steps": make_stalled(),

@@ -136,7 +136,8 @@ def _as_named(row: runs.Measurement) -> runs.Measurement:
     if plan is None:
         bracket = "drained" if row.bracket == "gated" and not row.is_raw else row.bracket
         is_cold = row.variant == "cold" and row.memory == runs.FILE
-        return replace(row, variant="cold" if is_cold else "warm", bracket=bracket)
+        has_form = row.form is not None and row.batch is not None
+        return replace(row, variant=row.variant if is_cold or has_form else "warm", bracket=bracket)
     variant = row.variant if can_be_fresh(plan) else "warm"
     return replace(row, memory=plan.memory, mode=plan.mode, variant=variant, bracket=raw_head(plan).bracket)
 

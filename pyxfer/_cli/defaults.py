@@ -15,9 +15,9 @@ from pyxfer.errors import UsageError
 
 # The options that a file may set. Left out is what names a file to write, code or a command to run, or one question.
 _KEYS = (
-    "at_once batch budget capacity cell complete confirm count details device direction duration engine fail_on fresh "
-    "group label memory method mode no_trace order patience precision processes quiet require_gpu retries route size "
-    "skip steps tolerance via wait workload"
+    "at_once batch budget capacity cast cell complete confirm count details device direction dtype duration engine "
+    "fail_on fresh group label layout memory method mode no_trace order patience precision processes quiet require_gpu "
+    "retries route size skip steps tolerance via wait workload"
 )
 KEYS = frozenset(_KEYS.split())
 # A fleet compares hosts, so all are measured as `fleet run` says, whatever the files of each host have.

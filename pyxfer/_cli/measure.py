@@ -34,7 +34,24 @@ Sizes = Annotated[
     str | None, opt.option("--size", "SIZES", "Sizes for copy, such as 1MiB,96MiB; default 4KiB:256MiB:x16.")
 ]
 Batches = Annotated[
-    str | None, opt.option("--batch", "COUNTS", "Batch sizes for image-batch, such as 8,512; default 1:512:x2.")
+    str | None,
+    opt.option(
+        "--batch", "COUNTS", "Batch sizes for image-batch, such as 8,512; default 1:512:x2, or 128,512 with --layout."
+    ),
+]
+Layouts = Annotated[
+    str | None,
+    opt.option(
+        "--layout", "LIST", "Layouts of image-batch on the GPU: nhwc, nchw; both if --cast or --dtype is given."
+    ),
+]
+Casts = Annotated[
+    str | None,
+    opt.option("--cast", "LIST", "Where image-batch casts: host, device; both if --layout or --dtype is given."),
+]
+Dtypes = Annotated[
+    str | None,
+    opt.option("--dtype", "LIST", "Dtypes of image-batch on the GPU: uint8, float16, float32; default float32."),
 ]
 Directions = Annotated[
     str | None, opt.option("--direction", "LIST", "Comma-separated list of h2d, d2h; both by default.")
@@ -55,6 +72,9 @@ def frameworks(
     workload: Workload = "copy",
     size: Sizes = None,
     batch: Batches = None,
+    layout: Layouts = None,
+    cast: Casts = None,
+    dtype: Dtypes = None,
     direction: Directions = None,
     ingest: Ingest = False,
     all_settings: AllSettings = False,
@@ -77,16 +97,22 @@ def frameworks(
     Times every route of each framework in a separate process, with the same CUDA events and in the same rounds as raw
     copies, and compares it with the ceiling at its size.
     """
-    from pyxfer._frameworks.session import DIRECTIONS, WORKLOADS
+    from pyxfer._frameworks.session import DIRECTIONS, DTYPES, LAYOUTS, PLACES, WORKLOADS
 
     exports: output.Exports[Run] = output.run_exports(export_json, export_csv, export_md, report, quiet=quiet)
+    chosen = units.word_of(workload, WORKLOADS, "--workload")
+    if chosen != "image-batch" and (layout, cast, dtype) != (None, None, None):
+        raise UsageError("--layout, --cast and --dtype are for images: add --workload image-batch, or leave them out.")
     measure = partial(
         pyxfer.frameworks,
         names,
         route=units.items_of(route, "--route") if route is not None else (),
-        workload=units.word_of(workload, WORKLOADS, "--workload"),
+        workload=chosen,
         size=None if size is None else units.sizes_of(size, "--size"),
         batch=None if batch is None else units.sizes_of(batch, "--batch"),
+        layout=None if layout is None else units.words_of(layout, LAYOUTS, "--layout"),
+        cast=None if cast is None else units.words_of(cast, PLACES, "--cast"),
+        dtype=None if dtype is None else units.words_of(dtype, DTYPES, "--dtype"),
         direction=None if direction is None else units.words_of(direction, DIRECTIONS, "--direction"),
         ingest=ingest,
         all_settings=all_settings,

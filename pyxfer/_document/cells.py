@@ -5,6 +5,7 @@ A text has the parts of a cell, joined by colons:
     h2d:pinned:256MiB                       a raw copy; both/sum:pinned:async:1MiB, d2h:pageable:16MiB:fresh
     h2d:gpu0:pinned:256MiB                  the same of one GPU of several
     torch.to:96MiB                          a framework's route; torch.to:512 is a batch
+    torch.cast-on-host:512:nchw-float32     an order of work, which brings images in this form
     blocks.kernel:h2d:pinned:16KiBx64:runs  64 blocks of 16 KiB; in random places without the last part
     links.pairs.write.ce:gpu0-gpu1:512MiB   a copy of `pyxfer links`: group, case, engine, ends
     links.latency.idle:host-gpu0:2MiB       a latency

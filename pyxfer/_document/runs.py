@@ -182,8 +182,15 @@ OneWayDirections = Literal["h2d,d2h"] | OneWay | Sequence[OneWay]
 Memories = Literal["pageable,pinned", "pinned,pageable"] | Memory | Sequence[Memory]
 Bracket = Literal["gated", "stream", "drained", "host"]
 BlockOrder = Literal["ordered", "runs", "random"]
-# Of copies and loads, and the places of blocks.
-Variant = Literal["warm", "fresh", "cold", "ordered", "runs", "random"]
+Form = Literal["nhwc-uint8", "nhwc-float16", "nhwc-float32", "nchw-uint8", "nchw-float16", "nchw-float32"]
+"""The layout and the dtype that images have on the GPU."""
+FORMS: tuple[Form, ...] = get_args(Form)
+Layout = Literal["nhwc", "nchw"]
+ImageDtype = Literal["uint8", "float16", "float32"]
+Place = Literal["host", "device"]
+"""Where images are cast or permuted."""
+# Of copies and loads, the places of blocks, and the forms of images.
+Variant = Literal["warm", "fresh", "cold", BlockOrder, Form]
 ORDERS: tuple[BlockOrder, ...] = get_args(BlockOrder)
 BLOCKS: Literal["blocks"] = "blocks"
 """The owner of the routes of blocks: `blocks.pinned-kernel`."""
@@ -287,7 +294,8 @@ class Measurement(ShortRepr, msgspec.Struct, frozen=True):
     A copy in both directions at once makes three measurements: the sides `h2d`, `d2h` and their `sum`.
 
     `nbytes`: the size of a copy; `moved_bytes`: what one transfer moves in all. `variant`: `fresh` if each copy goes to
-    memory that was just allocated, `cold` if files are read that the page cache does not hold; of blocks their order.
+    memory that was just allocated, `cold` if files are read that the page cache does not hold; of blocks their order,
+    and of an order of work the form in which images arrive.
     `bracket`: how trials are timed. `verified`: whether the contents arrived. `first_s`: the first transfer of all,
     which does not count as a trial. `summary`: the times by the device's events; `dispatch`: until the calls returned;
     `wall`: by the caller's clock. A framework's route has `route_info`, `worker` and `batch`; rows of blocks have their
@@ -376,6 +384,11 @@ class Measurement(ShortRepr, msgspec.Struct, frozen=True):
         return self.nbytes // self.batch if is_of_blocks and self.batch else None
 
     @property
+    def form(self) -> Form | None:
+        """The form in which an order of work brings images to the GPU; None of any other row."""
+        return next((form for form in FORMS if form == self.variant), None)
+
+    @property
     def may_be_ceiling(self) -> bool:
         """Whether this is a raw copy that is neither staged nor into a fresh destination."""
         return self.route_info is None and self.mode != machines.STAGED and self.variant == "warm"
@@ -461,6 +474,8 @@ class Parameters(msgspec.Struct, frozen=True):
     workload: Workload = "copy"
     batches: tuple[AtLeastOne, ...] = ()
     explained: str = ""
+    forms: tuple[Form, ...] = ()
+    casts: tuple[Place, ...] = ()
 
 
 RunKind = Literal["ceiling", "measure", "frameworks", "explain", "files", "blocks"]
@@ -569,6 +584,7 @@ def run_problems(run: Run) -> Problems:
     yield from checks.within("link", machines.link_problems(run.link))
     keys = [(row.route, row.direction, row.side, row.variant, row.nbytes, row.batch, row.worker) for row in rows]
     yield from checks.repeated("measurements", keys)
+    yield from _form_problems(run)
     for i, row in enumerate(rows):
         if row.direction not in run.parameters.directions:
             yield f"measurements[{i}].direction", f"is {row.direction}, which the run was not asked for"
@@ -582,3 +598,11 @@ def run_problems(run: Run) -> Problems:
         most = run.link.most_gbps(row.side)
         if most is not None and (row.gbps or 0.0) > most:
             yield f"measurements[{i}].rate.gbps", f"is {row.gbps:g}, above the {most:g} that the link can carry"
+
+
+def _form_problems(run: Run) -> Problems:
+    if run.parameters.forms and run.parameters.workload != "image-batch":
+        yield "parameters.workload", f"is {run.parameters.workload}, which has no forms of images"
+    for i, row in enumerate(run.measurements):
+        if row.form is not None and row.form not in run.parameters.forms:
+            yield f"measurements[{i}].variant", f"is {row.form}, a form that the run was not asked for"

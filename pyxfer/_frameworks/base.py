@@ -17,7 +17,7 @@ import numpy as np
 
 from pyxfer._document.machines import Fact
 from pyxfer._document.printing import ShortRepr
-from pyxfer._document.runs import Direction, Memory, Returns, RouteInfo, Workload
+from pyxfer._document.runs import Direction, Memory, Returns, RouteInfo, Variant, Workload
 from pyxfer.errors import INSTALL, RefusedError
 from pyxfer.units import format_size
 
@@ -154,6 +154,11 @@ class Route(ShortRepr):
     def expected_place(self) -> Where:
         """Where its result must be."""
         return "gpu" if self.direction == "h2d" else "cpu"
+
+    @property
+    def variant(self) -> Variant:
+        """The form in which an order of work brings images; of every other route `warm`."""
+        return "warm"
 
     def make(self, workload: Workload) -> Make | None:
         """The function that sets up its transfer for a workload, or None."""

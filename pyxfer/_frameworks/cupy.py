@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._frameworks import base
+from pyxfer._frameworks import base, orders
 from pyxfer._frameworks.context import RouteContext
 from pyxfer._measure.bracket import StreamLike
 from pyxfer.errors import RefusedError
@@ -80,6 +81,22 @@ class Images(base.ImageBatch, CupyTransfer):
     def run(self) -> None:
         self.row = self.sending.upload().astype(self.cupy.float32)[0, 0]
         self.result = self.row.get()
+
+
+class Converted(orders.Converting, Upload):
+    """Images, converted by NumPy on the host and by CuPy's kernels on the device."""
+
+    def send(self, images: NDArray[Any]) -> Any:
+        return self.cupy.asarray(images)
+
+    def on_device(self, images: Any) -> Any:
+        permutes, casts = self.conversion.does("device")
+        y = images.transpose(orders.NCHW_AXES) if permutes else images
+        return y.astype(self.conversion.dtype, order="C") if casts else self.cupy.ascontiguousarray(y)
+
+
+class ConvertedUpload(orders.ConvertingUpload, UploadThroughRing):
+    """`pyxfer.upload` of images."""
 
 
 class Download(base.IntoNumpy, base.FromArray, CupyTransfer):
@@ -189,11 +206,28 @@ _INGEST = (
     ),
 )
 
+_ORDERS = orders.make_orders(
+    "cupy",
+    "cupy",
+    orders.Code(
+        send="cupy.asarray({})",
+        permute="cupy.ascontiguousarray({}.transpose(0, 3, 1, 2))",
+        cast='{}.astype("{dtype}")',
+        both='{}.transpose(0, 3, 1, 2).astype("{dtype}", order="C")',
+    ),
+    Converted,
+    ConvertedUpload,
+    dma="pinned",
+    host_copies=1,
+    returns="queued",
+    upload_returns="staged",
+)
+
 FRAMEWORK = base.Framework(
     name="cupy",
     title="CuPy",
     owner="cupy",
     distributions=("cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x"),
     start=_start,
-    routes=(*base.on_stream(*_ROUTES), *_INGEST),
+    routes=(*base.on_stream(*_ROUTES, *_ORDERS), *_INGEST),
 )

@@ -12,6 +12,7 @@ from pyxfer._document.machines import STAGED
 from pyxfer._document.routes import RouteStatus
 from pyxfer._document.runs import OneWay, Run
 from pyxfer._frameworks.base import HOST_COPY, IMAGE_BYTES, Framework, Route
+from pyxfer._frameworks.orders import Order
 from pyxfer._frameworks.process import STEP_PATIENCE_S
 from pyxfer._frameworks.registry import all_names, load_framework, similar
 from pyxfer._frameworks.session import DIRECTIONS, make_request, run_workers
@@ -84,6 +85,11 @@ def _asked(route: Route, nbytes: int) -> dict[str, Any]:
     """What a run is asked for to measure one route; images, if it supports only these."""
     ingest = route.direction == "ingest"
     directions = {"directions": () if ingest else (route.direction,), "ingest": ingest}
+    if isinstance(route, Order):
+        raise UsageError(
+            f"{route.name} is an order of work on images: the report of pyxfer frameworks --workload image-batch "
+            "--layout nhwc,nchw shows where the time of each goes."
+        )
     if route.copy is not None:
         return {**directions, "workload": "copy", "sizes": (nbytes,), "batches": None}
     if nbytes % IMAGE_BYTES:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._frameworks import base
+from pyxfer._frameworks import base, orders
 from pyxfer._frameworks.context import RouteContext
 from pyxfer.errors import RefusedError
 
@@ -116,6 +116,29 @@ class Images(base.ImageBatch, JaxTransfer):
     def run(self) -> None:
         self.row = self._first_row(self.sending.upload())
         self.result = np.asarray(self.row)
+
+
+class Converted(orders.Converting, Upload):
+    """Images, converted by NumPy on the host and by a compiled function on the device."""
+
+    def __init__(self, context: RouteContext, conversion: orders.Conversion) -> None:
+        super().__init__(context, conversion)
+        self._compiled = self.jax.jit(self._convert)
+
+    def send(self, images: NDArray[Any]) -> Any:
+        return self.jax.device_put(images, self.device)
+
+    def on_device(self, images: Any) -> Any:
+        return self._compiled(images) if any(self.conversion.does("device")) else images
+
+    def _convert(self, images: Any) -> Any:
+        permutes, casts = self.conversion.does("device")
+        y = images.transpose(orders.NCHW_AXES) if permutes else images
+        return y.astype(self.conversion.dtype) if casts else y
+
+
+class ConvertedUpload(orders.ConvertingUpload, UploadThroughRing):
+    """`pyxfer.upload` of images."""
 
 
 def find_gpu(jax: Any, index: int) -> Any:
@@ -330,13 +353,30 @@ _INGEST = (
     base.ingest_route("jax.ingest-device-put", "jax.device_put(aligned, cpu)", IngestDevicePut),
 )
 
+_ORDERS = orders.make_orders(
+    "jax",
+    "jax",
+    orders.Code(
+        send="jax.device_put({})",
+        permute="jax.jit(lambda x: x.transpose(0, 3, 1, 2))({})",
+        cast='jax.jit(lambda x: x.astype("{dtype}"))({})',
+        both='jax.jit(lambda x: x.transpose(0, 3, 1, 2).astype("{dtype}"))({})',
+    ),
+    Converted,
+    ConvertedUpload,
+    dma="pinned",
+    host_copies=1,
+    returns="queued",
+    upload_returns="done",
+)
+
 FRAMEWORK = base.Framework(
     name="jax",
     title="JAX",
     owner="jax",
     distributions=("jax",),
     start=_start,
-    routes=(*_H2D, *_D2H, *_INGEST),
+    routes=(*_H2D, *_D2H, *_ORDERS, *_INGEST),
     environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2"},
     gpu_distributions=_PLUGINS,
 )

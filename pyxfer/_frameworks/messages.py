@@ -10,7 +10,7 @@ import msgspec
 
 from pyxfer._ceiling.plans import Limits
 from pyxfer._document.machines import Fact, Link, Placement, Remark
-from pyxfer._document.runs import Measurement, Tracing, Workload
+from pyxfer._document.runs import Form, Measurement, Place, Tracing, Workload
 from pyxfer._measure.sampler import Progress
 
 _BYTES = 256
@@ -78,6 +78,8 @@ class Task(msgspec.Struct, frozen=True, tag=True):
     sizes: tuple[int, ...]
     limits: Limits
     traces_all_sizes: bool = False
+    forms: tuple[Form, ...] = ()
+    casts: tuple[Place, ...] = ()
 
 
 class Begin(msgspec.Struct, frozen=True, tag=True):

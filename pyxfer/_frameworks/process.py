@@ -31,6 +31,7 @@ from pyxfer._frameworks import messages
 from pyxfer._frameworks.base import Framework, Make, Route, Transfer
 from pyxfer._frameworks.bench import Bench
 from pyxfer._frameworks.context import RouteContext
+from pyxfer._frameworks.orders import with_forms
 from pyxfer._frameworks.registry import adopt_route, load_framework, resolve_reference
 from pyxfer._frameworks.subjects import describe_error
 from pyxfer._machine.devices import find_device
@@ -350,7 +351,8 @@ def _load_routes(task: messages.Task) -> tuple[Framework, Sequence[Route]]:
     for route in made:
         adopt_route(route, task.framework)
     framework = load_framework(task.framework)
-    return framework, [route for route in framework.routes if route.name in task.routes]
+    routes = with_forms(framework.routes, task.forms, task.casts)
+    return framework, [route for route in routes if route.name in task.routes]
 
 
 def _import_make(reference: messages.Reference | None) -> Make | None:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from typing import get_args
 
 import msgspec
 
@@ -20,6 +21,7 @@ from pyxfer._frameworks import registry
 from pyxfer._frameworks.base import IMAGE_BYTES, Framework, Route
 from pyxfer._frameworks.bench import route_head
 from pyxfer._frameworks.messages import OwnRoute, Task
+from pyxfer._frameworks.orders import forms_of, with_forms
 from pyxfer._frameworks.process import IN_WORKER, STEP_PATIENCE_S, Outcome, Supervisor
 from pyxfer._machine.devices import find_device
 from pyxfer._machine.environment import read_environment
@@ -46,6 +48,14 @@ COPIES_OF_THE_LARGEST = 16
 WORKLOADS: tuple[runs.Workload, ...] = ("copy", "image-batch")
 DIRECTIONS: tuple[runs.OneWay, ...] = ("h2d", "d2h")
 MAX_BATCH = 1 << 20
+LAYOUTS: tuple[runs.Layout, ...] = get_args(runs.Layout)
+PLACES: tuple[runs.Place, ...] = get_args(runs.Place)
+DTYPES: tuple[runs.ImageDtype, ...] = get_args(runs.ImageDtype)
+# Of orders of work, which are many and whose batches are converted at each verification: 24 and 96 MiB.
+DEFAULT_ORDER_BATCHES = "128,512"
+Words = Sequence[str] | str | None
+Conversions = tuple[Words, Words, Words]
+"""The layouts, casts and dtypes that a run was asked for."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,8 @@ class Request:
     sizes: tuple[int, ...]
     limits: Limits
     all_settings: bool = False
+    forms: tuple[runs.Form, ...] = ()
+    casts: tuple[runs.Place, ...] = ()
 
     def parameters(self) -> runs.Parameters:
         batches = tuple(size // IMAGE_BYTES for size in self.sizes) if self.workload == "image-batch" else ()
@@ -79,12 +91,14 @@ class Request:
             workload=self.workload,
             batches=batches,
             explained=self.limits.explained,
+            forms=self.forms,
+            casts=self.casts,
         )
 
     def routes(self, framework: Framework) -> tuple[Route, ...]:
         fitting = [
             route
-            for route in framework.routes
+            for route in with_forms(framework.routes, self.forms, self.casts)
             if route.direction in self.directions and route.make(self.workload) is not None
         ]
         return registry.select_routes(fitting, self.patterns)
@@ -104,13 +118,15 @@ class Request:
                 worker=f"{framework.name} {setting}".strip(),
                 framework=framework.name,
                 setting=setting,
-                routes=tuple(route.name for route in routes if route.setting == setting),
+                routes=tuple(dict.fromkeys(route.name for route in routes if route.setting == setting)),
                 own=tuple(_own(route) for route in registry.registered_routes(framework.name)),
                 device=self.device,
                 workload=self.workload,
                 sizes=self.sizes,
                 limits=self.limits,
                 traces_all_sizes=bool(self.patterns),
+                forms=self.forms,
+                casts=self.casts,
             )
             for setting in settings
         )
@@ -128,6 +144,7 @@ def make_request(
     directions: Sequence[str] | str | None,
     ingest: bool,
     all_settings: bool = False,
+    conversions: Conversions = (None, None, None),
 ) -> Request:
     """Check the arguments. A UsageError names the first invalid one, with a valid example."""
     if os.environ.get(IN_WORKER):
@@ -136,15 +153,18 @@ def make_request(
             'under  if __name__ == "__main__":'
         )
     chosen_workload = word_of(workload, WORKLOADS, "workload")
+    forms, places = _forms(chosen_workload, conversions)
     request = Request(
         device=str(device),
         names=_names(names),
         patterns=items_of(routes, "route") if routes else (),
         workload=chosen_workload,
         directions=_directions(directions, chosen_workload, runtime, ingest=ingest),
-        sizes=_sizes(chosen_workload, sizes, batches),
+        sizes=_sizes(chosen_workload, sizes, batches, DEFAULT_ORDER_BATCHES if forms else DEFAULT_BATCHES),
         limits=limits,
         all_settings=all_settings,
+        forms=forms,
+        casts=places,
     )
     registry.check_patterns(request.patterns, request.names)
     if not any(request.routes(registry.load_framework(name)) for name in request.names):
@@ -186,10 +206,27 @@ def _directions(
     return (*over_the_link, *(("ingest",) if ingest else ()))
 
 
+def _forms(workload: runs.Workload, conversions: Conversions) -> tuple[tuple[runs.Form, ...], tuple[runs.Place, ...]]:
+    """The forms of orders of work and where they may cast; none unless a layout, a cast or a dtype is given."""
+    layouts, casts, dtypes = conversions
+    names = zip(("layout", "cast", "dtype"), conversions, strict=True)
+    named = [name for name, value in names if value is not None]
+    if named and workload != "image-batch":
+        raise UsageError(f"A {named[0]} belongs to the workload image-batch, whose images are converted: name it.")
+    if not named:
+        return (), ()
+    forms = forms_of(
+        words_of("nhwc,nchw" if layouts is None else layouts, LAYOUTS, "layout"),
+        words_of("float32" if dtypes is None else dtypes, DTYPES, "dtype"),
+    )
+    return forms, words_of("host,device" if casts is None else casts, PLACES, "cast")
+
+
 def _sizes(
     workload: runs.Workload,
     sizes: str | int | Sequence[str | int] | None,
     batches: str | int | Sequence[str | int] | None,
+    default_batches: str,
 ) -> tuple[int, ...]:
     if workload == "copy":
         if batches is not None:
@@ -197,7 +234,7 @@ def _sizes(
         return sizes_of(DEFAULT_SIZES if sizes is None else sizes, "size")
     if sizes is not None:
         raise UsageError("The workload image-batch has batches of images and no sizes: give batches, such as 1:512:x2.")
-    counted = sizes_of(DEFAULT_BATCHES if batches is None else batches, "batch")
+    counted = sizes_of(default_batches if batches is None else batches, "batch")
     if counted[-1] > MAX_BATCH:
         raise UsageError(f"A batch of {counted[-1]} images is more than any GPU holds; give batches such as 1:512:x2.")
     return tuple(batch * IMAGE_BYTES for batch in counted)
@@ -233,6 +270,9 @@ def frameworks(
     trace: bool = True,
     complete: bool = False,
     all_settings: bool = False,
+    layout: runs.Layout | Sequence[runs.Layout] | str | None = None,
+    cast: runs.Place | Sequence[runs.Place] | str | None = None,
+    dtype: runs.ImageDtype | Sequence[runs.ImageDtype] | str | None = None,
     patience: str | float = STEP_PATIENCE_S,
     on_progress: OnProgress | None = None,
     save_to: SaveTo | None = None,
@@ -244,6 +284,10 @@ def frameworks(
     images, casts them and reads a row back, for each `batch` such as "8,512". `direction`: h2d, d2h or, by default,
     both. `ingest` adds how each framework imports a NumPy array, and is all that is timed without a GPU.
     `all_settings` adds routes that need other settings of a framework.
+
+    `layout`, `cast` and `dtype` add orders of work to image-batch: ways of bringing uint8 images in NHWC to the GPU as
+    each `dtype` (uint8, float16, float32; by default float32) in each `layout` (nhwc, nchw; by default both), cast at
+    each place (`cast`: host, device; by default both) and permuted at both. Any of the three adds them.
 
     Each framework, and each setting, has a process of its own. If one is not installed, crashes or hangs, the run
     records that and measures the others. `budget` is the measuring time of each process, without its preparation. A
@@ -257,7 +301,8 @@ def frameworks(
     choice = checked_choice(device, require_gpu=require_gpu)
     limits = limits_of(precision, budget, seed, trace=trace, complete=complete)
     request = make_request(
-        names, device, choice.runtime, limits, route, workload, size, batch, direction, ingest, all_settings
+        *(names, device, choice.runtime, limits, route, workload, size, batch, direction, ingest, all_settings),
+        conversions=(layout, cast, dtype),
     )
     return run_workers(choice, request, patience, on_progress, save_to)
 
@@ -391,9 +436,9 @@ class Session:
     def _final_rows(self, turn: _Turn, outcome: Outcome) -> list[runs.Measurement]:
         """The rows of the last worker; rows that it did not measure have the reason why it ended."""
         missing = self._missing(turn, turn.task.routes, outcome)
-        sent = {(row.route, row.nbytes): row for row in outcome.measurements}
+        sent = {(row.route, row.variant, row.nbytes): row for row in outcome.measurements}
         raw = [row for row in outcome.measurements if row.route_info is None and turn.task.routes]
-        kept = [sent.get((row.route, row.nbytes), row) for row in missing]
+        kept = [sent.get((row.route, row.variant, row.nbytes), row) for row in missing]
         if outcome.ended == "complete":
             return [*raw, *kept]
         pairs = zip(kept, missing, strict=True)
@@ -404,8 +449,8 @@ class Session:
         """The rows of a route that ended its worker: its results at other sizes, and the reason in the others."""
         at = outcome.guilty.nbytes if outcome.guilty else None
         found = [row for row in outcome.measurements if row.route == route and row.gbps and row.nbytes != at]
-        kept = {row.nbytes: _without_ceiling(row) for row in found}
-        return [kept.get(row.nbytes, row) for row in self._missing(turn, (route,), outcome)]
+        kept = {(row.variant, row.nbytes): _without_ceiling(row) for row in found}
+        return [kept.get((row.variant, row.nbytes), row) for row in self._missing(turn, (route,), outcome)]
 
     def _supervisor(self, turn: _Turn) -> Supervisor:
         def on_progress(now: Progress) -> None:
@@ -426,7 +471,8 @@ class Session:
     def _missing(self, turn: _Turn, names: Sequence[str], outcome: Outcome) -> list[runs.Measurement]:
         """A row with the reason why its worker ended, for each of these routes and each size."""
         why, task = _why_missing(outcome), turn.task
-        routes = [route for route in turn.framework.routes if route.name in names]
+        known = with_forms(turn.framework.routes, task.forms, task.casts)
+        routes = [route for route in known if route.name in names]
         items = [Item(route_head(route, task), nbytes, why) for nbytes in task.sizes for route in routes]
         return list(Assembler(self._link, task.limits.precision, task.limits.budget_s).measurements(items, {}))
 

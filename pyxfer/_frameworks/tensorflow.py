@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._frameworks import base
+from pyxfer._frameworks import base, orders
 from pyxfer._frameworks.context import RouteContext
 from pyxfer.errors import INSTALL, MeasurementError, RefusedError
 
@@ -336,6 +336,33 @@ class ImagesConstant(Images):
             return self.tf.cast(self.tf.constant(self.sending.upload()), self.tf.float32)[0, 0]
 
 
+class Converted(orders.Converting, OntoGpu):
+    """Images, converted by NumPy on the host and by a tf.function on the device, whose argument they are."""
+
+    def __init__(self, context: RouteContext, conversion: orders.Conversion) -> None:
+        super().__init__(context, conversion)
+        tf = self.tf
+
+        def convert(x: Any) -> Any:
+            permutes, casts = conversion.does("device")
+            with tf.device(GPU):
+                x = tf.transpose(x, orders.NCHW_AXES) if permutes else tf.identity(x)
+                return tf.cast(x, conversion.dtype) if casts else x
+
+        self._function = tf.function(convert)
+
+    def send(self, images: NDArray[Any]) -> Any:
+        """The array itself, which the function sends."""
+        return images
+
+    def on_device(self, images: Any) -> Any:
+        return self._function(images)
+
+
+class ConvertedUpload(orders.ConvertingUpload, UploadThroughRing):
+    """`pyxfer.upload` of images."""
+
+
 class OffGpu(base.IntoNumpy, TensorTransfer):
     """From a tensor on the GPU, with a new handle to it in every trial.
 
@@ -458,6 +485,25 @@ ROUTES = (
 )
 
 
+ORDERS = orders.make_orders(
+    "tf",
+    "tensorflow",
+    orders.Code(
+        send="{}",
+        permute="tf.function(lambda x: tf.transpose(x, (0, 3, 1, 2)))({})",
+        cast="tf.function(lambda x: tf.cast(x, tf.{dtype}))({})",
+        both="tf.function(lambda x: tf.cast(tf.transpose(x, (0, 3, 1, 2)), tf.{dtype}))({})",
+        alone="tf.function(tf.identity)({})",
+    ),
+    Converted,
+    ConvertedUpload,
+    dma="pageable",
+    host_copies=2,
+    returns="done",
+    upload_returns="done",
+)
+
+
 def start(device: int | None, _setting: str) -> base.Started:
     """Import TensorFlow and let it see only this GPU, or none."""
     tf = import_tensorflow()
@@ -509,6 +555,6 @@ FRAMEWORK = base.Framework(
     owner="tf",
     distributions=("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly", "tf-nightly-cpu"),
     start=start,
-    routes=ROUTES,
+    routes=(*ROUTES, *ORDERS),
     environment={"TF_CPP_MIN_LOG_LEVEL": "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"},
 )

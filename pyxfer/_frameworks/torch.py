@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._frameworks import base
+from pyxfer._frameworks import base, orders
 from pyxfer._frameworks.context import RouteContext
 from pyxfer._measure.bracket import StreamLike
 from pyxfer.errors import RefusedError
@@ -185,6 +185,22 @@ class Images(base.ImageBatch, TorchTransfer):
         self.result = self.row.cpu().numpy()
 
 
+class Converted(orders.Converting, Upload):
+    """Images, converted by NumPy on the host and by PyTorch's kernels on the device."""
+
+    def send(self, images: NDArray[Any]) -> Any:
+        return self.torch.from_numpy(images).to(self.device)
+
+    def on_device(self, images: Any) -> Any:
+        permutes, casts = self.conversion.does("device")
+        y = images.permute(orders.NCHW_AXES).contiguous() if permutes else images
+        return y.to(getattr(self.torch, self.conversion.dtype)) if casts else y
+
+
+class ConvertedUpload(orders.ConvertingUpload, UploadThroughRing):
+    """`pyxfer.upload` of images."""
+
+
 def device_of(torch: Any, index: int) -> Any:
     return torch.device("cuda", index)
 
@@ -346,11 +362,28 @@ _INGEST = (
     base.ingest_route("torch.ingest-copy", "torch.tensor(x)", IngestCopy, host_copies=1),
 )
 
+_ORDERS = orders.make_orders(
+    "torch",
+    "torch",
+    orders.Code(
+        send='torch.from_numpy({}).to("cuda")',
+        permute="{}.permute(0, 3, 1, 2).contiguous()",
+        cast="{}.to(torch.{dtype})",
+        both="{}.permute(0, 3, 1, 2).contiguous().to(torch.{dtype})",
+    ),
+    Converted,
+    ConvertedUpload,
+    dma="pageable",
+    host_copies=0,
+    returns="done",
+    upload_returns="staged",
+)
+
 FRAMEWORK = base.Framework(
     name="torch",
     title="PyTorch",
     owner="torch",
     distributions=("torch",),
     start=_start,
-    routes=(*base.on_stream(*_H2D, *_D2H), *_INGEST),
+    routes=(*base.on_stream(*_H2D, *_D2H, *_ORDERS), *_INGEST),
 )

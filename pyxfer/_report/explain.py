@@ -146,7 +146,7 @@ def answer(explained: Explained) -> str:
     named = []
     for each in (*compared[:1], *ordinary[:1]):
         needs = "" if each.row.memory == memory else f" (needs {clean(each.row.memory)} memory)"
-        named.append(f"{clean(each.row.route)} is {_times(each.times.value)} times as fast{needs}")
+        named.append(f"{clean(each.row.route)} is {times_text(each.times.value)} times as fast{needs}")
     times = " and ".join(dict.fromkeys(named))
     return " ".join(map(sentence, [*texts, *([times] if times else [])]))
 
@@ -363,8 +363,8 @@ def better_text(explained: Explained, better: Better) -> str:
         text = f"{name}: {seconds}, because it copies nothing"
     else:
         low, high = better.times.low, better.times.high
-        interval = "" if low is None or high is None else f" ({_times(low)} to {_times(high)})"
-        text = f"{name}: {seconds} instead of {instead}, {_times(better.times.value)} times as fast{interval}"
+        interval = "" if low is None or high is None else f" ({times_text(low)} to {times_text(high)})"
+        text = f"{name}: {seconds} instead of {instead}, {times_text(better.times.value)} times as fast{interval}"
     if row.memory != explained.row.memory:
         text += f"; needs {clean(row.memory)} memory"
     if is_staged(row):
@@ -390,18 +390,23 @@ def _shares_instead(explained: Explained, better: Better) -> bool:
 
 def _better(row: runs.Measurement, other: runs.Measurement) -> Better | None:
     """None unless the other route may be recommended, is correct, and the intervals of both medians do not overlap."""
-    slow, quick = row.summary, other.summary
     is_timed = other.gbps is not None or copies_nothing(other)
     if other.route in NOT_RECOMMENDED or other.verified.value is False or not is_timed:
         return None
+    times = times_as_fast(row, other)
+    return None if times is None else Better(other, times)
+
+
+def times_as_fast(row: runs.Measurement, other: runs.Measurement) -> runs.Share | None:
+    """How many times as fast the other row is; None unless the intervals of both medians are apart."""
+    slow, quick = row.summary, other.summary
     if slow is None or slow.low_s is None or slow.high_s is None:
         return None
     if quick is None or quick.low_s is None or quick.high_s is None:
         return None
     if quick.high_s >= slow.low_s or min(quick.low_s, quick.median_s, quick.high_s) <= 0:
         return None
-    times = runs.Share(slow.median_s / quick.median_s, slow.low_s / quick.high_s, slow.high_s / quick.low_s)
-    return Better(other, times)
+    return runs.Share(slow.median_s / quick.median_s, slow.low_s / quick.high_s, slow.high_s / quick.low_s)
 
 
 # --- casts on the way ------------------------------------------------------------------------------------------------
@@ -485,7 +490,7 @@ def is_staged(m: runs.Measurement) -> bool:
     return m.mode == machines.STAGED or (m.route_info is not None and m.route_info.staged)
 
 
-def _times(times: float) -> str:
+def times_text(times: float) -> str:
     rounded = _rounded(times)
     return f"{times:.2f}" if rounded < _MANY_TIMES else f"{rounded:.{1 if rounded < _VERY_MANY_TIMES else 0}f}"
 

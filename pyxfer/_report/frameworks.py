@@ -10,7 +10,7 @@ from rich.table import Table
 
 from pyxfer import units
 from pyxfer._document import runs
-from pyxfer._report import route_tables
+from pyxfer._report import orders, route_tables
 from pyxfer._report.layout import Column, Page, fitting_table, pack, rate_cells
 from pyxfer._report.notes import at_most, gather
 from pyxfer._report.rates import RATES_HEADING, worker_number
@@ -43,7 +43,8 @@ def group_text(run: runs.Run, group: route_tables.Group) -> str:
 
 
 def _name(group: route_tables.Group) -> str:
-    return f"{route_tables.title(group.framework)} {group.direction}"
+    form = "" if group.form is None else f" as {group.form}"
+    return f"{route_tables.title(group.framework)} {group.direction}{form}"
 
 
 def _route_text(run: runs.Run, group: route_tables.Group, row: route_tables.Row, nbytes: int) -> str:
@@ -73,6 +74,10 @@ def batch_tables(run: runs.Run, group: route_tables.Group, width: int) -> list[t
     ceiling = group.ceiling
     rates = [[_rates(group, row), *_published(run, group, row)] for row in group.routes]
     measured = [[_rates(group, ceiling, ("ceiling:",))]] if ceiling is not None else []
+    could_be = orders.could_be(run, group.framework)
+    if could_be is not None:
+        values = rate_cells(orders.could_be_column(could_be, group.sizes), least=0)
+        measured.append([Column(("could be:", orders.COMPARED), values)])
     named = [
         ("MB/s", [*measured, *rates]),
         ("images/s", [[_images_a_second(group, row)] for row in group.routes]),
@@ -94,7 +99,8 @@ def published_lines(run: runs.Run, groups: Sequence[route_tables.Group]) -> Line
     for published in shown:
         name = f"{clean(published.label, longest=_LONGEST_LABEL)} on {clean(published.gpu, longest=_LONGEST_LABEL)}"
         sources.setdefault(clean(published.source), []).append(name)
-    return [*lines, *(("-", f"{', '.join(names)}: {source}") for source, names in sources.items())]
+    lines += [("-", f"{', '.join(names)}: {source}") for source, names in sources.items()]
+    return [*lines, *orders.could_be_lines(run, [group.framework for group in groups])]
 
 
 def _rates(group: route_tables.Group, row: route_tables.Row, words: tuple[str, ...] = ()) -> Column:
@@ -158,6 +164,9 @@ def answer(run: runs.Run) -> str:
     groups = [group for group in known if _share(group, group.usual) is not None]
     crossing = [group for group in groups if group.direction != "ingest"]
     groups = crossing or groups
+    of_orders = orders.answer(run)
+    if not groups and of_orders:
+        return f"{sentence(where)} {of_orders}"
     if not groups:
         free = _titles([group for group in known if group.usual and group.usual.copies_nothing(group.largest)])
         what = f"the usual calls of {free} copy nothing" if free else "no usual call was compared with a ceiling"
@@ -167,7 +176,8 @@ def answer(run: runs.Run) -> str:
     whole = "raw copies reach" if crossing else "one copy in host memory reaches"
     reached = f"reach {_range_text(usual)} of what {whole}"
     reached += f", and their fastest routes {_range_text(fastest) if fastest else 'copy nothing'}"
-    return f"{sentence(where)} At {_largest_text(run, groups)} the usual calls of {_titles(groups)} {reached}."
+    calls = f"At {_largest_text(run, groups)} the usual calls of {_titles(groups)} {reached}"
+    return f"{sentence(where)} {sentence(calls)} {of_orders}".rstrip()
 
 
 def _titles(groups: Sequence[route_tables.Group]) -> str:
@@ -192,7 +202,9 @@ def print_summary(run: runs.Run, page: Page) -> bool:
     letters = dict(zip(map(id, shown), marks, strict=True))
     table = route_tables.overview_table(run, groups, page.columns, letters)
     if table is None:
-        return False
+        if orders.answer(run):
+            page.line(answer(run), style="bold")
+        return orders.print_summary(run, page)
     page.line(answer(run), style="bold")
     page.heading(f"{route_tables.rate_unit(run)[0]} at {_largest_text(run, groups)}, medians")
     page.show(table)
@@ -208,6 +220,7 @@ def print_summary(run: runs.Run, page: Page) -> bool:
     ]
     pinned = " (pinned: an array in page-locked memory)" if any("pinned" in call.code for _, call in faster) else ""
     page.section(f"Faster calls{pinned}", lines)
+    orders.print_summary(run, page)
     return True
 
 
@@ -216,7 +229,8 @@ def unmeasured_lines(run: runs.Run) -> Lines:
 
 
 def next_steps(run: runs.Run) -> Lines:
-    usual = next((m.route for m in run.measurements if m.route_info is not None and m.route_info.usual), None)
+    routes = [m for m in run.measurements if m.route_info is not None and m.form is None]
+    usual = next((m.route for m in routes if m.route_info is not None and m.route_info.usual), None)
     shown = "where its time goes, and the code of faster calls"
     steps = [] if usual is None else [(f"  pyxfer explain {clean(usual)}", shown)]
     return [*steps, ("  pyxfer frameworks --details", "every route at every size")]
@@ -251,7 +265,7 @@ def advice(run: runs.Run) -> list[Advice]:
         for call in _faster_calls(run, group):
             where = _LOCKED.get(group.direction, "") if call.is_locked else call.where
             found.append((f"{_name(group)}: {call.figure}{where}", call.code))
-    return found
+    return [*found, *orders.advice(run)]
 
 
 def print_frameworks(run: runs.Run, marks: Sequence[str], page: Page) -> None:
@@ -264,7 +278,7 @@ def print_frameworks(run: runs.Run, marks: Sequence[str], page: Page) -> None:
         page.show(overview)
         page.line()
         page.line(route_tables.LEGEND)
-    for group in groups:
+    for group in [group for group in groups if group.routes or not run.parameters.forms]:
         page.heading(route_tables.group_title(run, group))
         if is_batch:
             for name, tables in batch_tables(run, group, page.columns):
@@ -280,6 +294,8 @@ def print_frameworks(run: runs.Run, marks: Sequence[str], page: Page) -> None:
             page.line()
         page.hanging([("-", text) for text in (*route_tables.clock_lines(group), *route_tables.elsewhere_lines(group))])
     page.section("Published figures", published_lines(run, groups) if is_batch else [])
+    orders.print_summary(run, page)
+    orders.print_orders(run, page)
 
 
 def worker_lines(run: runs.Run) -> Lines:

@@ -102,7 +102,7 @@ def label(measurement: runs.Measurement, run: runs.Run) -> str:
     if measurement.block_bytes is not None:
         return f"{name} {measurement.direction}"
     if run.kind == "measure" or measurement.route_info is not None:
-        return name
+        return name if measurement.form is None else f"{name} ({measurement.form})"
     if measurement.worker is not None or run.kind == "frameworks":
         variant = " fresh" if measurement.variant == "fresh" else ""
         return f"{name}{variant} {measurement.direction} of {clean(measurement.worker or 'no worker', longest=40)}"

@@ -194,6 +194,8 @@ RECIPES = {
     **_CUPY,
     **_through_ring("cupy", "cupy"),
 }
+_PLACES = ("convert-on-device", "cast-on-host", "permute-on-host", "convert-on-host", "upload-converted")
+_ORDERS = [f"{owner}.{name}" for owner in ("torch", "tf", "jax", "cupy") for name in _PLACES]
 NOT_RECOMMENDED = {
     "tf.rawop": "its calls are private",
     "tf.ingest-rawop": "its calls are private",
@@ -204,4 +206,5 @@ NOT_RECOMMENDED = {
     "torch.cast-nonblocking": "its result has another dtype",
     "torch.noncontiguous": "it sends every second column",
     "torch.channels-last": "its result has another layout",
+    **dict.fromkeys(_ORDERS, "its result has another form"),
 }

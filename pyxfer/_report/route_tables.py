@@ -67,7 +67,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """A framework in one direction; `largest` is the size at which its routes are compared."""
+    """A framework in one direction; `largest` is the size at which its routes are compared.
+
+    `form`: of a group of orders of work, the form of the images.
+    """
 
     framework: str
     direction: str
@@ -75,6 +78,7 @@ class Group:
     elsewhere: tuple[Row, ...]
     sizes: tuple[int, ...]
     largest: int
+    form: runs.Form | None = None
 
     @property
     def routes(self) -> tuple[Row, ...]:
@@ -102,19 +106,29 @@ class Group:
         return None if found is None or found.speed(nbytes) is None else found
 
 
-def group_rows(run: runs.Run, marks: Sequence[str]) -> list[Group]:
+def group_rows(run: runs.Run, marks: Sequence[str], form: runs.Form | None = None) -> list[Group]:
+    """The routes of each framework and direction, or its orders of work in a form, with the raw copies of both."""
     homes: dict[str | None, str] = {worker.name: worker.framework for worker in run.workers}
     for m in run.measurements:
         if m.route_info is not None and m.worker is not None:
             homes.setdefault(m.worker, m.route_info.framework)
     found: dict[tuple[str, str], dict[tuple[str | None, str, str], list[int]]] = {}
     for index, m in enumerate(run.measurements):
+        if m.route_info is not None and m.form != form:
+            continue
         framework = homes.get(m.worker, m.worker or "") if m.route_info is None else m.route_info.framework
         group = found.setdefault((framework, m.direction), {})
         group.setdefault((m.worker, m.route, m.variant), []).append(index)
     order = list(dict.fromkeys([*homes.values(), *(framework for framework, _ in found)]))
     keys = sorted(found, key=lambda key: (order.index(key[0]), list(WAYS).index(key[1])))
-    return [_group(run, marks, key, list(found[key].values())) for key in keys]
+    return [_group(run, marks, key, list(found[key].values()), form) for key in keys]
+
+
+def order_groups(run: runs.Run, marks: Sequence[str]) -> list[Group]:
+    """The orders of work, a group for each framework and form."""
+    groups = [group for form in run.parameters.forms for group in group_rows(run, marks, form) if group.routes]
+    frameworks = list(dict.fromkeys(group.framework for group in groups))
+    return sorted(groups, key=lambda group: frameworks.index(group.framework))
 
 
 def title(framework: str) -> str:
@@ -147,7 +161,13 @@ def rate_unit(run: runs.Run) -> tuple[str, float]:
     return ("MB/s", 1000.0) if is_image_batch(run) else ("GB/s", 1.0)
 
 
-def _group(run: runs.Run, marks: Sequence[str], key: tuple[str, str], indices: Sequence[Sequence[int]]) -> Group:
+def _group(
+    run: runs.Run,
+    marks: Sequence[str],
+    key: tuple[str, str],
+    indices: Sequence[Sequence[int]],
+    form: runs.Form | None,
+) -> Group:
     rows = [_row(run, marks, of_row) for of_row in indices]
     routes, raw = [row for row in rows if not row.raw], [row for row in rows if row.raw]
     sizes = tuple(sorted({nbytes for row in rows for nbytes in row.at}))
@@ -163,12 +183,13 @@ def _group(run: runs.Run, marks: Sequence[str], key: tuple[str, str], indices: S
     shown = sorted((row for row in raw if row.any.worker == here), key=speed, reverse=True)
     used = {row.any.worker for row in routes}
     elsewhere = tuple(row for row in raw if row.any.worker != here and row.any.worker in used)
-    return Group(key[0], key[1], (*shown, *sorted(routes, key=speed, reverse=True)), elsewhere, sizes, largest)
+    return Group(*key, (*shown, *sorted(routes, key=speed, reverse=True)), elsewhere, sizes, largest, form)
 
 
 def _row(run: runs.Run, marks: Sequence[str], indices: Sequence[int]) -> Row:
     at = {run.measurements[index].nbytes: run.measurements[index] for index in indices}
-    name = route_text(run.measurements[indices[0]], _LONGEST_NAME)
+    first = run.measurements[indices[0]]
+    name = route_text(first, _LONGEST_NAME) if first.form is None else clean(first.route, _LONGEST_NAME)
     return Row(name, at, {run.measurements[index].nbytes: marks[index] for index in indices})
 
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from pyxfer import units
 from pyxfer._document import machines, runs
 from pyxfer._document.machines import HOST_MEMORY
-from pyxfer._report import blocks, explain, files, frameworks, plots, rates
+from pyxfer._report import blocks, explain, files, frameworks, orders, plots, rates
 from pyxfer._report.explain import Explained, find_explained, is_staged, part_colours, print_explained, waterfall_lines
 from pyxfer._report.explain import headline as explained_text
 from pyxfer._report.files import charts_of_files
@@ -19,7 +19,7 @@ from pyxfer._report.layout import Page
 from pyxfer._report.notes import gather, label, label_words
 from pyxfer._report.overview import BADGES, answer, contents_text, doubts, footer, precision_text, print_overview
 from pyxfer._report.report import INTERVALS, Advice, Badge, Caption, Charts, Report, Section
-from pyxfer._report.route_tables import Group, Row, group_rows, rate_unit
+from pyxfer._report.route_tables import Group, Row, group_rows, order_groups, rate_unit
 from pyxfer._report.text import Lines, clean, reason_text, remark_lines, titled
 
 
@@ -176,8 +176,10 @@ def charts_of_run(run: runs.Run) -> Charts:
     if run.kind == "blocks":
         return blocks.charts_of_blocks(run)
     if run.kind == "frameworks":
-        groups = [group for group in group_rows(run, [""] * len(run.measurements)) if _drawn_routes(group)]
-        return {"routes": plots.stack(partial(_routes_plot, run, group) for group in groups)}
+        marks = [""] * len(run.measurements)
+        groups = [group for group in (*group_rows(run, marks), *order_groups(run, marks)) if _drawn_routes(group)]
+        charts: Charts = {"routes": plots.stack(partial(_routes_plot, run, group) for group in groups)}
+        return {**charts, "waterfall": orders.waterfalls(run)} if run.parameters.forms else charts
     return {"sizes": (lambda width: _sizes_chart(run, timed, width)) if timed else None}
 
 
@@ -314,7 +316,7 @@ REPORT = Report(
     badge=_badge,
     heading=rates.heading_lines,
     advice=_advice,
-    grids=lambda run: [*blocks.grids(run), rates.measurements(run), *_parts(run), *rates.fits(run)],
+    grids=lambda run: [*blocks.grids(run), rates.measurements(run), *orders.grids(run), *_parts(run), *rates.fits(run)],
     table=lambda run, _: rates.measurements(run),
     sections=sections,
     charts=charts_of_run,

@@ -97,6 +97,10 @@ CELLS = raw_cells() | link_cells()
         ),
         (Cell("route", "torch.to", "h2d", "h2d", "pageable", 96 * MIB, "async"), "torch.to:96MiB"),
         (BATCH, "torch.to:512"),
+        (
+            msgspec.structs.replace(BATCH, case="torch.cast-on-host", variant="nchw-float32"),
+            "torch.cast-on-host:512:nchw-float32",
+        ),
         (blocks_cell("kernel"), "blocks.kernel:h2d:pinned:16KiBx64"),
         (blocks_cell("loop", variant="runs"), "blocks.loop:h2d:pinned:16KiBx64:runs"),
         (blocks_cell("batch", direction="both", side="sum"), "blocks.batch:both/sum:pinned:16KiBx64"),

@@ -21,6 +21,7 @@ from files_samples import make_files_run
 from fleet_samples import make_fleet, make_host
 from framework_samples import make_image_batch_run
 from link_samples import make_links
+from order_samples import make_orders_run
 from samples import make_environment, make_run
 from watch_samples import make_stalled, make_unseen, make_watched
 from xfer_samples import row_of, session
@@ -39,7 +40,14 @@ from pyxfer.errors import DocumentError, UsageError
 HOST = h200()
 NEAREST = nearest_known(HOST)
 SAMPLES: dict[str, list[Any]] = {
-    "run": [make_run(), make_explain_run(), make_image_batch_run(), make_files_run(), make_blocks_run()],
+    "run": [
+        make_run(),
+        make_explain_run(),
+        make_image_batch_run(),
+        make_orders_run(),
+        make_files_run(),
+        make_blocks_run(),
+    ],
     "watch": [make_watched(), make_unseen(), make_stalled()],
     "baseline": [make_baseline(name="\u0000 <b>", labels={"a\nb": "c"}), make_baseline(runs=(run_at(),))],
     "comparison": [

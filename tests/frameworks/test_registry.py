@@ -16,6 +16,7 @@ from pyxfer._document.routes import FrameworkStatus
 from pyxfer._frameworks import registry
 from pyxfer._frameworks.base import Route
 from pyxfer._frameworks.messages import Reference
+from pyxfer._frameworks.orders import Order
 from pyxfer._frameworks.registry import (
     FRAMEWORKS,
     find_reference,
@@ -291,17 +292,19 @@ def test_routes_over_the_link_are_timed_on_a_stream_or_drained(name: str) -> Non
 @each_framework
 def test_routes_through_the_ring_copy_pageable_arrays_once_into_pinned_memory(name: str) -> None:
     through = {word: route for word, route in routes_of(name).items() if route.staged}
-    assert set(through) - {"prefetch"} == {"upload", "download", "download-into"}
+    assert set(through) - {"prefetch"} == {"upload", "upload-converted", "download", "download-into"}
     assert {(route.memory, route.host_copies, route.dma) for route in through.values()} == {("pageable", 1, "pinned")}
     returns = {word: route.returns for word, route in through.items()}
-    assert returns.pop("upload") == ("staged" if BRACKETS[name] == "stream" else "done")
+    assert (
+        returns.pop("upload") == returns.pop("upload-converted") == ("staged" if BRACKETS[name] == "stream" else "done")
+    )
     assert set(returns.values()) == {"done"}
 
 
 @each_framework
 def test_a_route_can_be_set_up_for_a_workload(name: str) -> None:
     for route in load_framework(name).routes:
-        assert route.copy is not None or route.image_batch is not None, route.name
+        assert isinstance(route, Order) or route.copy is not None or route.image_batch is not None, route.name
 
 
 def test_the_environment_keeps_jax_from_allocating_the_whole_gpu() -> None:

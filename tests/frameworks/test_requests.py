@@ -70,6 +70,49 @@ def test_image_batch_has_sizes_in_batches() -> None:
     assert found.directions == ("h2d",)
 
 
+@pytest.mark.parametrize(
+    ("conversions", "forms", "casts"),
+    [
+        ((None, "host", None), ("nhwc-float32", "nchw-float32"), ("host",)),
+        (("NCHW", None, None), ("nchw-float32",), ("host", "device")),
+        (
+            (None, None, ["uint8", "float16"]),
+            ("nhwc-uint8", "nhwc-float16", "nchw-uint8", "nchw-float16"),
+            ("host", "device"),
+        ),
+    ],
+)
+def test_a_layout_a_cast_or_a_dtype_adds_orders_of_work(conversions: Any, forms: Any, casts: Any) -> None:
+    found = request(["torch"], workload="image-batch", conversions=conversions)
+    parameters = found.parameters()
+    assert (parameters.forms, parameters.casts, parameters.batches) == (forms, casts, (128, 512))
+    (task,) = found.tasks(load_framework("torch"))
+    assert (task.forms, task.casts) == (forms, casts)
+    assert len(set(task.routes)) == len(task.routes)
+    assert {"torch.to", "torch.upload-converted"} < set(task.routes)
+
+
+def test_without_these_there_are_no_orders_of_work() -> None:
+    (task,) = request(["torch"], workload="image-batch").tasks(load_framework("torch"))
+    assert "torch.upload-converted" not in task.routes
+    assert task.forms == task.casts == ()
+
+
+def test_orders_of_work_can_be_measured_alone_and_in_other_batches() -> None:
+    found = request(
+        ["jax"],
+        workload="image-batch",
+        conversions=("nchw", None, None),
+        batches="8",
+        routes=("jax.*-on-*", "*-converted"),
+    )
+    (task,) = found.tasks(load_framework("jax"))
+    assert {name.partition(".")[2] for name in task.routes} == {
+        *("convert-on-device", "cast-on-host", "permute-on-host", "convert-on-host", "upload-converted")
+    }
+    assert found.sizes == (8 * IMAGE_BYTES,)
+
+
 def test_a_registered_route_goes_to_the_worker_by_name() -> None:
     register_route(own_routes.make_route("mine.copied", own_routes.Copied))
     (task,) = request(["mine"], runtime="host").tasks(load_framework("mine"))
@@ -93,6 +136,13 @@ def test_a_registered_route_goes_to_the_worker_by_name() -> None:
         ({"workload": "image-batch", "directions": ["d2h"]}, r"supports the workload image-batch in the directions"),
         ({"workload": "image-batch", "runtime": "host"}, r"no GPU is usable here; see pyxfer info"),
         ({"sizes": "0"}, r"is not above zero"),
+        ({"conversions": ("nchw", None, None)}, r"A layout belongs to the workload image-batch"),
+        ({"conversions": (None, None, "float32")}, r"A dtype belongs to the workload image-batch"),
+        (
+            {"workload": "image-batch", "conversions": ("flat", None, None)},
+            r"layout 'flat' is unknown: choose one of nhwc",
+        ),
+        ({"workload": "image-batch", "conversions": (None, [], None)}, r"cast"),
     ],
 )
 def test_invalid_arguments_are_refused_with_valid_ones(options: dict[str, Any], text: str) -> None:

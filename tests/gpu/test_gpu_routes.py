@@ -15,11 +15,13 @@ import pytest
 from route_checks import a_place, import_or_skip, verify
 
 import pyxfer
+from pyxfer._document.runs import FORMS, Form
 from pyxfer._frameworks import cupy as cupy_transfers
 from pyxfer._frameworks import jax as jax_transfers
 from pyxfer._frameworks import tensorflow as tensors
 from pyxfer._frameworks import torch as torch_transfers
 from pyxfer._frameworks.base import IMAGE_BYTES, Route
+from pyxfer._frameworks.orders import Order, with_forms
 from pyxfer._frameworks.registry import load_framework
 from pyxfer._measure.bracket import Bracket
 from pyxfer._report.layout import Page
@@ -244,7 +246,7 @@ USUAL = {"torch": "torch.to", "tensorflow": "tf.constant", "cupy": "cupy.asarray
 @pytest.mark.usefixtures("gpu_engine")
 def test_each_byte_crosses_once_from_page_locked_memory(name: str) -> None:
     import_or_skip(name)
-    through = [route.name for route in load_framework(name).routes if route.staged]
+    through = [route.name for route in load_framework(name).routes if route.staged and route.copy]
     run = pyxfer.frameworks([name], route=through, size=RING_SIZES, budget=4.0)
     rows = [row for row in run.measurements if row.route in through]
     assert [worker.ended for worker in run.workers] == ["complete"]
@@ -264,6 +266,30 @@ def test_images_through_the_ring_are_cast_on_the_gpu(name: str) -> None:
     run = pyxfer.frameworks([name], route=through, workload="image-batch", batch=(1, 32), budget=2.0)
     rows = [row for row in run.measurements if row.route in through]
     assert [(row.batch, row.verified.value, row.rate.reason) for row in rows] == [(1, True, None), (32, True, None)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", USUAL)
+def test_every_order_of_work_brings_the_images_in_its_form(name: str, form: Form, gpu_engine: Engine) -> None:
+    started(name)
+    found = with_forms(load_framework(name).routes, (form,), ("host", "device"))
+    for order in [route for route in found if isinstance(route, Order)]:
+        check(order, order.make("image-batch"), gpu_engine, 2 * IMAGE_BYTES)
+
+
+@pytest.mark.parametrize("name", USUAL)
+@pytest.mark.usefixtures("gpu_engine")
+def test_the_records_say_what_an_order_of_work_sends(name: str) -> None:
+    import_or_skip(name)
+    through = [route.name for route in load_framework(name).routes if isinstance(route, Order)]
+    run = pyxfer.frameworks([name], route=through, workload="image-batch", layout="nchw", batch=32)
+    rows = [row for row in run.measurements if row.form is not None]
+    assert len(rows) == 5
+    for row in rows:
+        assert (row.verified.value, row.rate.reason) == (True, None), row.route
+        assert row.dma.value is not None, row.dma.reason
+        assert row.route_info is not None
+        assert row.dma.value.nbytes == pytest.approx(row.nbytes * row.route_info.inflation, rel=0.01), row.route
 
 
 @pytest.mark.parametrize("name", USUAL)

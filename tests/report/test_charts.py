@@ -34,6 +34,7 @@ NAMES = {
     "ceiling of the host": ["sizes"],
     "frameworks": ["routes"],
     "image batches": ["routes"],
+    "orders of work": ["routes", "waterfall"],
     "explain": ["waterfall", "routes"],
     "watch": ["parts", "steps", "timeline", "copies"],
     "watch with slow steps": ["parts", "steps", "timeline", "copies"],

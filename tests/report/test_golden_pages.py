@@ -23,6 +23,7 @@ from framework_samples import make_frameworks_run, make_image_batch_run
 from link_samples import make_links
 from msgspec.structs import replace
 from offload_samples import LAWS, make_run_of
+from order_samples import make_orders_run
 from pages import full_run, host_run
 from report_samples import make_history, make_links_of_four
 from ring_samples import make_state
@@ -60,6 +61,7 @@ DETAILED = (
     "explain",
     "frameworks",
     "frameworks-images",
+    "frameworks-orders",
     "links",
     "links-slow",
     "doctor-fine",
@@ -175,6 +177,8 @@ DOCUMENTS: dict[str, Any] = {
     "fleet-host": make_host(labels={"rack": "r7"}),
     "frameworks": make_frameworks_run(),
     "frameworks-images": make_image_batch_run(),
+    "frameworks-orders": make_orders_run(),
+    "frameworks-orders-alone": make_orders_run(with_routes=False),
     "history": make_history(),
     "links": make_links(),
     "links-slow": make_links_of_four(),
