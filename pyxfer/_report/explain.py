@@ -437,7 +437,8 @@ def on_the_way(explained: Explained) -> OnTheWay | None:
     """
     row = explained.row
     dtype = "float32" if explained.run.parameters.workload == "image-batch" else _CASTS.get(row.route)
-    staged = next((each for each in (*explained.others, row) if _is_upload(each)), None)
+    rows = [each for each in (*explained.others, row) if each.variant == row.variant]
+    staged = next(filter(_is_upload, rows), None)
     if dtype is None or staged is None or row.direction != "h2d" or explained.is_wrong:
         return None
     slow, sent = row.summary, staged.summary

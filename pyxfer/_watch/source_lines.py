@@ -7,6 +7,7 @@ to it last. An array that it gets from elsewhere is taken for one in host memory
 from __future__ import annotations
 
 import ast
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -30,9 +31,11 @@ _FREE = (
 _SCALES = ("div", "div_", "mul", "mul_")
 _PERMUTES = ("permute", "transpose", "moveaxis", "movedim", "swapaxes")
 _SENDS = ("cuda", "device_put", "constant", "convert_to_tensor", "upload")
-_FETCHES = ("cpu", "numpy", "get", "item", "tolist", "device_get", "download", "asnumpy")
+_FETCHES = ("cpu", "numpy", "get", "item", "tolist")
+_FETCHING = ("device_get", "download", "asnumpy")
 _KNOWN_LAYOUTS = {(0, 3, 1, 2): "NHWC->NCHW", (0, 2, 3, 1): "NCHW->NHWC", (2, 0, 1): "HWC->CHW", (1, 2, 0): "CHW->HWC"}
 _LETTERS = "ABCDEF"
+_LITERALS = (ast.List, ast.Tuple, ast.Constant, ast.ListComp)  # of which an array is made, and not cast
 _DEEPEST = 30
 
 
@@ -110,8 +113,11 @@ class Source:
     def __init__(self, text: str) -> None:
         self._tree = ast.parse(text)
         self._imported = {"np": "numpy", "tf": "tensorflow"}
+        self._functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = []  # outer ones before inner ones
         for node in ast.walk(self._tree):
-            if isinstance(node, ast.Import):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self._functions.append(node)
+            elif isinstance(node, ast.Import):
                 self._imported |= {each.asname: each.name for each in node.names if each.asname}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 self._imported |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
@@ -131,13 +137,8 @@ class Source:
 
     def _statements_around(self, line: int) -> list[_Statement]:
         """Those of the innermost function around a line, in their order."""
-        scope: ast.AST = self._tree
-        for node in ast.walk(self._tree):  # outer functions come before inner ones
-            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                continue
-            if node.lineno <= line <= (node.end_lineno or 0):
-                scope = node
-        return list(_statements(scope))
+        around = [each for each in self._functions if each.lineno <= line <= (each.end_lineno or 0)]
+        return list(_statements(around[-1] if around else self._tree))
 
     def _assign(self, statement: _Statement, known: dict[str, _Array]) -> None:
         values = {name: self._known(value, statement, known) for name, value in statement.pairs()}
@@ -172,7 +173,7 @@ class Source:
         if isinstance(node, ast.Attribute):
             return replace(array, view="") if node.attr in ("T", "mT") else array
         module, name = self._called(node)
-        if name in _FETCHES:
+        if (name in _FETCHES and not node.args) or name in _FETCHING:  # `get` of a dict has an argument
             return _Array(away=True)
         if dtype := self._cast(node, on_host):
             array = array.cast(dtype)
@@ -264,7 +265,8 @@ class Source:
             casts_there = name == "to" and self._sends(node) and _is_on(node, "non_blocking")
             dtype = "" if casts_there else self._dtype_among(node, 0)
         elif module in ("numpy", "torch") and name in (*_ARRAYS, "astype"):
-            dtype = self._dtype_among(node, 1)
+            is_literal = bool(node.args) and isinstance(node.args[0], _LITERALS)
+            dtype = "" if is_literal else self._dtype_among(node, 1)
         elif module == "tensorflow" and name == "cast":
             dtype = self._dtype_among(node, 1) if on_host else ""
         elif module == "numpy" and node.args and not _is_number(node.args[0]):
@@ -341,9 +343,9 @@ def _is_under_cpu(node: ast.AST) -> bool:
 
 def _walk(value: ast.expr | None) -> Iterator[ast.AST]:
     """An expression and those in it, outer ones first, without the bodies of functions."""
-    waiting: list[ast.AST] = [] if value is None else [value]
+    waiting: deque[ast.AST] = deque([] if value is None else [value])
     while waiting:
-        node = waiting.pop(0)
+        node = waiting.popleft()
         if not isinstance(node, ast.Lambda):
             yield node
             waiting += ast.iter_child_nodes(node)

@@ -60,6 +60,8 @@ TO_NCHW = Conversion(permutes=True, layout="NHWC->NCHW")
         ("y = x.astype(float)", Conversion(dtype="float64")),
         ("y = x.astype(ml_dtypes.bfloat16)", Conversion(dtype="bfloat16")),
         ("y = x[0].astype(np.float16)", HALF),
+        ("y = self.images['train'].half()", HALF),
+        ("y = x.get('images').half()", replace(HALF, others=("get()",))),
         ("return x.float()", FLOAT32),
         ("y = x.half()", HALF),
         ("y = x.to(torch.float32)", FLOAT32),
@@ -104,6 +106,7 @@ def test_a_statement_converts_on_the_host(line: str, found: Conversion) -> None:
         "y = x.astype(np.int64)",
         "y = x.astype(model.dtype)",
         "y = np.float32(3)",
+        "y = np.array([x, 1], np.float32)",
         "y = x.permute(0, 3, 1, 2)",  # a view
         "y = x.transpose(0, 3, 1, 2).clone()",  # in the order of memory
         "y = x.contiguous()",
@@ -115,6 +118,9 @@ def test_a_statement_converts_on_the_host(line: str, found: Conversion) -> None:
         "y = jnp.asarray(x, jnp.float32)",
         "y = x.astype(cp.float32)",
         "y = x.cpu().numpy().astype(np.float64)",
+        "y = x.get().astype(np.float64)",
+        "y = jax.device_get(x).astype(np.float64)",
+        "y = cp.asarray(x).astype(np.float16)",
         "x = x.to(device)\nx = x.float()",
         "x, y = x.to(device), 1\nx = x.half()",
         "y = np.zeros(3, np.float32)\ny = y.astype(np.float32)",
