@@ -331,7 +331,9 @@ BlockSize = Annotated[
 Thresholds = Annotated[
     str | None,
     opt.option(
-        "--export-thresholds", "FILE", "Write the fastest method of each cell as JSON, for a server; - is stdout."
+        "--export-thresholds",
+        "FILE",
+        "Write the fastest method of each cell as JSON, for a server, if the run is complete; - is stdout.",
     ),
 ]
 
@@ -374,7 +376,7 @@ def blocks(
     from pyxfer._document.runs import ORDERS
 
     exports: output.Exports[Run] = output.run_exports(
-        export_json, export_csv, export_md, report, quiet=quiet, more=[(export_thresholds, thresholds_json)]
+        export_json, export_csv, export_md, report, quiet=quiet, complete=(export_thresholds, thresholds_json)
     )
     measure = partial(
         pyxfer.blocks,

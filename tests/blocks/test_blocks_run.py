@@ -294,6 +294,16 @@ def test_ctrl_c_returns_what_was_measured(tmp_path: Path) -> None:
     assert any(row.gbps for row in rows_of(run))
 
 
+def test_an_interrupted_run_leaves_the_thresholds_of_an_earlier_one(tmp_path: Path) -> None:
+    path = tmp_path / "thresholds.json"
+    path.write_text("earlier", encoding="utf-8")
+    small = ("--size", "4KiB", "--count", "16", "--memory", "pinned", "--budget", "60s", "--precision", "0.01%")
+    result = interrupt_when("measuring", "blocks", "--device", "host", *small, "--export-thresholds", str(path))
+    assert result.returncode == 130, result.stderr
+    assert path.read_text(encoding="utf-8") == "earlier"
+    assert f"'{path}' was left as it is" in result.stderr
+
+
 def test_the_command_writes_thresholds(tmp_path: Path, command: Any) -> None:
     path = tmp_path / "thresholds.json"
     words = ("--size", "4KiB", "--count", "16", "--direction", "h2d", "--memory", "pinned", "--order", "random")
