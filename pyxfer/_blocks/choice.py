@@ -226,8 +226,8 @@ RULES = (
         "a kernel below 64 KiB, else a batch",
         lambda _, nbytes, __: "kernel" if nbytes < _OFTEN_BYTES else "batch",
     ),
-    Rule("kernel only", "", lambda *_: "kernel"),
-    Rule("batch only", "", lambda *_: "batch"),
+    Rule("kernel only", "as LMCache, and SGLang with io_backend=kernel", lambda *_: "kernel"),
+    Rule("batch only", "as vLLM's SimpleCPUOffload, and later SGLang with io_backend=direct", lambda *_: "batch"),
 )
 
 

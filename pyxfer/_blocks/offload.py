@@ -63,12 +63,10 @@ def plan_offload(
         layout: The blocks of a model, from `kv_layout`, in place of `block_bytes` and `blocks`; with `tokens`.
         tokens: Tokens in the blocks.
         prefill: The rate of computing in place of `compute_s`, such as "12000tok/s"; with `tokens`.
-        run: A run of `pyxfer blocks` or its file. By default what is kept on this host for `copy_blocks`: the times of
-            its last run, or else the newest run of this host in the store, or else the quick calibration.
+        run: A run of `pyxfer blocks` or its file; by default what was kept or stored on this host.
         order: Where the blocks are: "random", "runs" (of 16 neighbours) or "ordered" (every second).
         memory: The host memory: "pinned" or "pageable".
-        share: Share of the link that the moves get, such as 0.5 beside another GPU on the same switch. Only the time
-            that their bytes need on the link grows.
+        share: Share of the link that the moves get, such as 0.5. Their bytes take longer on it, the calls do not.
         load_only: Leave out the time of storing, which some servers hide behind computing.
         store: File or URL of the store that the run is in, as for `open_store`; nothing else is looked at.
 
@@ -80,8 +78,7 @@ def plan_offload(
     order, memory = word_of(order, ORDERS, "order"), word_of(memory, MEMORIES, "memory")
     needed_s = _compute_s(compute_s, prefill, shape.tokens)
     found = _measured(run, store)
-    ways: tuple[OneWay, ...] = ("h2d",) if load_only else ("d2h", "h2d")
-    times = _Moves(found, ways, memory, order, share_of(share, "share"))
+    times = _Moves(found, ("h2d",) if load_only else ("d2h", "h2d"), memory, order, share_of(share, "share"))
     moves = times.at(shape.block_bytes, shape.blocks)
     total = times.total(moves)
     return OffloadPlan(
@@ -269,7 +266,8 @@ class _Moves:
 
     def _shared(self, way: OneWay, time: Estimate, nbytes: int) -> Estimate:
         """The time with a share of the link: its bytes take longer there, and what a call costs does not."""
-        return time.later(nbytes / self._times[way].most_gbps / 1e9 * (1 / self.share - 1))
+        on_link_s = nbytes / self._times[way].most_gbps / 1e9
+        return time.scaled(1 + on_link_s / time.seconds * (1 / self.share - 1))
 
     def total(self, moves: dict[OneWay, MethodTime]) -> _Total:
         return _Total.of((each.time.seconds, each.time.low_s, each.time.high_s) for each in moves.values())

@@ -46,9 +46,6 @@ class Estimate(NamedTuple):
     def scaled(self, factor: float) -> Estimate:
         return self._replace(seconds=self.seconds * factor, low_s=self.low_s * factor, high_s=self.high_s * factor)
 
-    def later(self, more_s: float) -> Estimate:
-        return self._replace(seconds=self.seconds + more_s, low_s=self.low_s + more_s, high_s=self.high_s + more_s)
-
     def with_too(self, *seconds: float) -> Estimate:
         """The same estimate with an interval that has these seconds as well."""
         return self._replace(low_s=min(self.low_s, *seconds), high_s=max(self.high_s, *seconds))

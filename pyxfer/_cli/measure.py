@@ -386,7 +386,7 @@ def blocks(
         method=units.words_of(method, METHODS, "--method"),
         order=units.words_of(order, ORDERS, "--order"),
         size=None if size is None else units.sizes_of(size, "--size"),
-        count=None if count is None else units.sizes_of(count, "--count"),
+        count=None if count is None else units.counts_of(count, "--count"),
         precision=units.share_of(precision, "--precision"),
         budget=units.seconds_of(budget, "--budget"),
     )

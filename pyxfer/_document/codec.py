@@ -199,7 +199,8 @@ def _parse(data: bytes, source: str, title: str) -> Any:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         if not data.strip():
             raise DocumentError(f"{source} is empty: the {title} was never written to it.") from error
-        if "truncated" in str(error) and data.lstrip()[:1] == b"{":
+        is_open = "truncated" in str(error) or data.rstrip()[-1:] != b"}"  # within a number it is malformed
+        if is_open and data.lstrip()[:1] == b"{":
             raise DocumentError(
                 f"{source} is cut short: fetch it again from where it came, or measure again."
             ) from error

@@ -100,8 +100,9 @@ def test_strided_needs_order_and_pageable_memory_is_packed_or_looped() -> None:
         ({"memory": "pageable", "method": "kernel"}, "kernel cannot move blocks"),
         ({"memory": "registered"}, "memory"),
         ({"method": "teleport"}, "method"),
-        ({"size": "1GiB"}, "size 1073741824 is too large: give at most 64 MiB."),
-        ({"count": "2000000"}, "count 2000000 is too large: give at most 1,000,000."),
+        ({"size": "1GiB"}, "size 1 GiB is too large: give at most 64 MiB."),
+        ({"count": "16KiB"}, "count '16KiB' is not a list of at most 200 whole numbers above zero: write numbers"),
+        ({"count": "2000000"}, "count 2,000,000 is too large: give at most 1,000,000 blocks."),
         ({"size": "1MiB", "count": "1000"}, "A trial moves at most 1 MiB on this host"),
     ],
 )

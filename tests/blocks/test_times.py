@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
+import block_laws
 import msgspec
 import pytest
 from blocks_samples import make_blocks_run, make_row
@@ -27,6 +28,7 @@ from offload_samples import (
 from plan_agreement import drawn
 from samples import KIB, MIB, make_run
 
+from pyxfer._blocks.choice import cells_of as cells_by_place
 from pyxfer._blocks.choice import thresholds_of
 from pyxfer._blocks.plans import BlockPlan
 from pyxfer._blocks.times import FARTHEST, Cell, Estimate, HostTimes, MoveTimes
@@ -148,6 +150,14 @@ def test_the_range_has_all_counts_with_a_time(block_bytes: int) -> None:
     for count in (found.least, found.most):
         assert times.at(block_bytes, count) is not None
     assert times.at(block_bytes, found.most * 1.01) is None
+
+
+def test_the_comparison_of_laws_meets_the_law_of_a_run_by_the_line_alone() -> None:
+    (cells,) = cells_by_place(make_blocks_run(make_moves(grid("h2d", ("kernel",)), {"kernel": affine}))).values()
+    for part in block_laws.errors(cells, block_laws.line):
+        assert max(part) < 1e-9
+    assert max(block_laws.errors(cells, block_laws.on_logarithms)[0]) > 0.1
+    assert max(block_laws.halves(cells)) < 0.01
 
 
 # --- of a run --------------------------------------------------------------------------------------------------------
