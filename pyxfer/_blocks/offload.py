@@ -187,8 +187,8 @@ def _measured(run: Run | str | os.PathLike[str] | None, store: str | os.PathLike
         if kept is not None:
             return _of_kept(kept)
         raise UsageError(
-            f"No blocks were measured on this host ({platform.node()!r:.80}): run pyxfer blocks, which keeps its "
-            f"times, or give a run. {error}"
+            f"No blocks were measured on this host ({platform.node()!r:.80}): run pyxfer blocks, which keeps its times "
+            f"on a GPU, or give the file of a run. The store has none either: {error}"
         ) from error
 
 
@@ -316,4 +316,6 @@ def _break_even(times: _Moves, shape: _Shape, compute_s: float) -> Fact[BreakEve
     if middle is None:
         return unknown(f"moving does not even pay for {counted(most)}, the most that was measured")
     tokens = None if shape.tokens is None else math.ceil(middle * shape.tokens / shape.blocks)
-    return Fact(BreakEven(middle, middle if best is None else best, worst, tokens, least, most))
+    # Where a curve crosses the time of computing more than once, the three may be of different crossings.
+    low, high = min(middle, best or middle), None if worst is None else max(middle, worst)
+    return Fact(BreakEven(middle, low, high, tokens, least, most))

@@ -221,9 +221,14 @@ class OffloadPlan(ShortRepr, SavedDocument, frozen=True):
 
 
 def plan_problems(plan: OffloadPlan) -> Problems:
-    """What `pyxfer plan` never writes: moves that are not one for each way."""
+    """What `pyxfer plan` never writes: moves that are not one for each way, and an interval without its figure."""
     if [move.direction for move in plan.moves] not in (["d2h", "h2d"], ["h2d"]):
         yield "moves", "are not those of storing and loading"
+    even = plan.break_even.value
+    if even is not None:
+        most = even.most if even.high is None else even.high
+        if not 1 <= even.least <= even.low <= even.blocks <= most <= even.most:
+            yield "break_even", "is not within its interval and the numbers of blocks that were compared"
 
 
 def _edge(even: BreakEven) -> str:
