@@ -42,6 +42,7 @@ FACTS = (
     *("used_before_bytes.value", "used_after_bytes.value", "activity.value.streams[].stream"),
     *("ceiling_source.value.source", "*parameters.precision", "*parameters.budget_s", "*parameters.seed", "tolerance"),
     *(f"blocks.beside.value[].{name}" for name in ("block_bytes", "count", "direction", "method", "multiprocessors")),
+    *("compute_s", "memory", "order", "share", "moves[].method", "source.made_by", "source.origin"),  # of a plan
     *("*duration_s", "workers[].start_s.value", "name", "*cell.nbytes", "*cell.source[]", "*cell.destination[]"),
 )
 """Patterns of fields with what the machine, a clock or the user said once. No figure and no verdict is among them; that
@@ -49,6 +50,7 @@ of the doctor on a link follows from what the link, the device and the slot can 
 FACT = "the machine, a clock or the user said it once, and no figure follows from it"
 _ENDED = "whether the user or the program stopped it is in no figure"
 _NO_CEILING = "of a test whose ceiling is not in the document, because it has none or only its rate was kept"
+_NO_RUN = "the run that a plan rests on is not in the document"
 REASONS = {
     "ended": _ENDED,
     "workers[].ended": _ENDED,
@@ -58,6 +60,11 @@ REASONS = {
     "hosts[].state": "why a host has no document is known where it was collected",
     "hosts[].named": "who named a host is known where it was collected",
     "latencies[].footprint_bytes": "it depends on the memory that was free",
+    "break_even.value.blocks": _NO_RUN,
+    "break_even.value.low": _NO_RUN,
+    "break_even.value.high": _NO_RUN,
+    "times_measured": _NO_RUN,
+    "trials": _NO_RUN,
     "measurements[].dma.value.seconds.value": "one trial was traced, whose records the document leaves out",
 }
 """Why nothing else in the document knows a figure or a word that is not among the facts."""

@@ -10,6 +10,7 @@ import math
 import numbers
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from fractions import Fraction
 from typing import TypeGuard, TypeVar
@@ -148,6 +149,21 @@ def sizes_of(value: str | int | Iterable[str | int], name: str) -> tuple[int, ..
     if not sizes:
         raise UsageError(f"{name} is empty: {_SIZES_EXAMPLE}")
     return tuple(sorted(set(sizes)))
+
+
+_COUNTS = re.compile(r"\s*[1-9]\d*(:\d+:[x+]\d+)?\s*(,\s*[1-9]\d*(:\d+:[x+]\d+)?\s*)*", re.ASCII)
+
+
+def counts_of(value: str | int | Iterable[str | int], name: str) -> tuple[int, ...]:
+    """Sorted whole numbers above zero, from text such as `16,1024` or `1:4096:x8`, a number, or a sequence of both."""
+    items = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+    if all(_COUNTS.fullmatch(item) for item in items if isinstance(item, str)):
+        with suppress(UsageError):
+            return sizes_of(items, name)
+    raise UsageError(
+        f"{name} {value!r:.80} is not a list of at most {MAX_SIZES} whole numbers above zero: write numbers such as "
+        '"16,1024" or "1:4096:x8".'
+    )
 
 
 def seconds_of(value: str | float, name: str, most: float = MAX_RUN_S) -> float:

@@ -10,8 +10,10 @@ from typing import Any
 from blocks_samples import make_blocks_run, make_request, make_row
 from samples import KIB, MIB
 
+from pyxfer._blocks.offload import plan_offload
 from pyxfer._blocks.plans import BlockPlan
 from pyxfer._document.blocks import BlockMethod
+from pyxfer._document.offloads import OffloadPlan
 from pyxfer._document.runs import Measurement, OneWay, Run
 
 Law = Callable[[int, int], float]
@@ -86,3 +88,8 @@ def make_run_of(laws: Mapping[BlockMethod, Law], **fields: Any) -> Run:
     """Both directions with the same times."""
     plans = [*grid("h2d", laws, **fields), *grid("d2h", laws, **fields)]
     return make_blocks_run(make_moves(plans, laws))
+
+
+def make_plan(**fields: Any) -> OffloadPlan:
+    shape: dict[str, Any] = {} if "layout" in fields else {"block_bytes": "16KiB", "blocks": 1000}
+    return plan_offload(**shape, compute_s=0.4, run=make_run_of(LAWS, sizes=(16 * KIB, 64 * KIB)), **fields)

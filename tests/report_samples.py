@@ -13,6 +13,7 @@ from explain_samples import make_explain_run
 from fleet_samples import arrivals, make_fleet, make_host, make_hosts
 from framework_samples import make_frameworks_run, make_image_batch_run
 from link_samples import h200_rate, link_device, make_links
+from offload_samples import make_plan
 from order_samples import make_orders_run
 from pages import HOST_REASON, full_run, host_run
 from samples import SCRIPT, make_device, make_hostile, make_measurement, make_missing, make_run
@@ -152,4 +153,5 @@ DOCUMENTS: dict[str, Any] = {
     "fleet": make_fleet(),
     "fleet of two groups": judge(arrivals(make_hosts(16, dict.fromkeys((1, 2, 3, 4), 0.08)))),
     "host": make_host(BREAKOUT, labels={BREAKOUT: RIGHT_TO_LEFT}),
+    "plan": make_plan(),
 }

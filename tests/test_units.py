@@ -367,6 +367,10 @@ ARGUMENTS: list[tuple[Callable[[Any, str], object], Any, object]] = [
     (units.sizes_of, "4KiB:64KiB:x4", (4096, 16384, 65536)),
     (units.sizes_of, 4096, (4096,)),
     (units.sizes_of, ["1MiB", 4096, np.uint64(5), "4KiB:8KiB:+4KiB"], (5, 4096, 8192, 1 << 20)),
+    (units.counts_of, "16, 1024", (16, 1024)),
+    (units.counts_of, "1:64:x8,3", (1, 3, 8, 64)),
+    (units.counts_of, [16, "4", np.int32(5)], (4, 5, 16)),
+    (units.counts_of, 7, (7,)),
     (units.seconds_of, "500ms", 0.5),
     (units.seconds_of, np.float32(2), 2.0),
     (units.seconds_of, 3, 3.0),
@@ -394,6 +398,7 @@ def test_text_and_numbers_are_read_alike(read: Callable[[Any, str], object], val
     [
         *((units.size_of, value) for value in (0, -1, 1.5, True, None, "", "4K", 1 << 70)),
         *((units.sizes_of, value) for value in ([], None, [4.0], "1:2", ["x"])),
+        *((units.counts_of, value) for value in ([], None, "", "0", "16KiB", "1.5", "-3", [4.0], "1:2", "1:999:+1")),
         *(
             (units.seconds_of, value)
             for value in (0, math.nan, math.inf, 10**400, True, None, "5x", "2d", 86401, "25h")

@@ -35,6 +35,7 @@ MAX_CAPTURED = 256
 _METHODS: tuple[Literal["auto"] | BlockMethod, ...] = ("auto", "loop", "batch", "strided", "kernel", "packed")
 _BATCH_BYTES = 256 << 10
 _HANDLES = 1 << 64
+_WITHOUT_GPU = "Both pools are in host memory, where destination[...] = source[...] copies blocks."
 
 
 def copy_blocks(
@@ -254,7 +255,7 @@ def _shared_for(gpus: tuple[int | None, int | None], destination: Any) -> _Share
         name = device_name_of(destination)
     found = _shared.get(name)
     if found is None:
-        uploader = shared_uploader(name, stacklevel=5)
+        uploader = shared_uploader(name, stacklevel=6, advice=_WITHOUT_GPU)
         found = _shared.setdefault(
             HOST if is_host(uploader.engine) else name,
             _Shared(uploader, BlockMover(uploader.engine, uploader.device), []),

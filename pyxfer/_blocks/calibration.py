@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -32,7 +33,7 @@ from pyxfer.errors import CudaMemoryError, MeasurementError, UsageError
 
 if TYPE_CHECKING:
     from pyxfer._blocks.mover import BlockMover
-    from pyxfer._document.runs import Run
+    from pyxfer._document.runs import Run, Trial
     from pyxfer._document.tunings import TuningKey
     from pyxfer.native import Engine
 
@@ -72,6 +73,17 @@ def find_kept(key: TuningKey, environ: Mapping[str, str] = os.environ) -> Thresh
     path = _path(environ)
     kept = () if path is None else _read(path)
     return next((entry.thresholds for entry in reversed(kept) if entry.key == key), None)
+
+
+def newest_kept(environ: Mapping[str, str] = os.environ) -> Thresholds | None:
+    """The newest thresholds of this host, of any of its GPUs; those of runs before those of calibrations.
+
+    Found without CUDA: a driver that has changed since is not noticed.
+    """
+    path = _path(environ)
+    host = platform.node().encode(errors="backslashreplace").decode()
+    kept = [entry.thresholds for entry in (() if path is None else _read(path)) if entry.key.host == host]
+    return max(kept, key=lambda found: (found.made_by == "run", found.taken_at), default=None)
 
 
 def keep_run(engine: Engine, device: int, run: Run) -> None:
@@ -120,8 +132,7 @@ def calibrate(engine: Engine, device: int, mover: BlockMover, limit_s: float = L
     until_s = time.perf_counter() + limit_s
     resources = BlockResources(engine, device, _PATIENCE_S)
     resources.use(mover, borrowed=True)
-    seconds: dict[Place, dict[tuple[int, int], dict[BlockMethod, float]]] = defaultdict(lambda: defaultdict(dict))
-    calls: dict[Place, dict[tuple[int, int], dict[BlockMethod, float]]] = defaultdict(lambda: defaultdict(dict))
+    trials: dict[Place, dict[tuple[int, int], dict[BlockMethod, list[Trial]]]] = defaultdict(lambda: defaultdict(dict))
     try:
         resources.make_pools(["pinned"], _POOL_BYTES)
         for plan in _plans(resources, mover):
@@ -130,14 +141,12 @@ def calibrate(engine: Engine, device: int, mover: BlockMover, limit_s: float = L
             place, at = Place(plan.direction, plan.memory, plan.order), (plan.block_bytes, plan.count)
             with contextlib.suppress(MeasurementError):
                 subject = Moves(plan, resources, None, seed=0)
-                trials = [next(iter(subject.trial(number).values())) for number in range(_ROUNDS + 1)][1:]
-                seconds[place][at][plan.method] = median(trial.elapsed_s for trial in trials)
-                calls[place][at][plan.method] = median(trial.dispatch_s or 0.0 for trial in trials)
+                timed = [next(iter(subject.trial(number).values())) for number in range(_ROUNDS + 1)]
+                trials[place][at][plan.method] = timed[1:]
     finally:
         resources.close()
     tables = [
-        BlockTable(*place, tuple(_times(at, cells[at], calls[place][at]) for at in sorted(cells)))
-        for place, cells in seconds.items()
+        BlockTable(*place, tuple(_times(at, cells[at]) for at in sorted(cells))) for place, cells in trials.items()
     ]
     return Thresholds(engine.device_properties(device).name, _now(), "calibration", tuple(tables))
 
@@ -146,8 +155,19 @@ def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def _times(at: tuple[int, int], seconds: dict[BlockMethod, float], calls: dict[BlockMethod, float]) -> BlockTimes:
-    return BlockTimes(*at, min(seconds, key=seconds.__getitem__), (), seconds, calls)
+def _times(at: tuple[int, int], trials: dict[BlockMethod, list[Trial]]) -> BlockTimes:
+    times = {method: [trial.elapsed_s for trial in timed] for method, timed in trials.items()}
+    seconds = {method: median(each) for method, each in times.items()}
+    return BlockTimes(
+        *at,
+        min(seconds, key=seconds.__getitem__),
+        (),
+        seconds,
+        low_seconds={method: min(each) for method, each in times.items()},
+        high_seconds={method: max(each) for method, each in times.items()},
+        call_seconds={method: median(trial.dispatch_s or 0.0 for trial in timed) for method, timed in trials.items()},
+        trials={method: len(each) for method, each in times.items()},
+    )
 
 
 def _plans(resources: BlockResources, mover: BlockMover) -> Iterator[BlockPlan]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple, cast
 
+from pyxfer._blocks.times import times_of
 from pyxfer._document.blocks import (
     METHODS,
     BlockDirection,
@@ -110,59 +110,36 @@ def thresholds_of(run: Run) -> Thresholds:
 
 def _times_of(cell: Cell) -> BlockTimes:
     first, *equal = cell.equal
+    times = {method: row.summary for method, row in cell.rows.items() if row.summary is not None}
     return BlockTimes(
         cell.block_bytes,
         cell.count,
         first,
         tuple(equal),
-        {method: row.elapsed_s for method, row in cell.rows.items() if row.elapsed_s is not None},
-        {method: row.dispatch_s for method, row in cell.rows.items() if row.dispatch_s is not None},
+        seconds={method: time.median_s for method, time in times.items()},
+        low_seconds={method: time.min_s if time.low_s is None else time.low_s for method, time in times.items()},
+        high_seconds={method: time.max_s if time.high_s is None else time.high_s for method, time in times.items()},
+        call_seconds={method: row.dispatch_s for method, row in cell.rows.items() if row.dispatch_s is not None},
+        trials={method: time.n for method, time in times.items()},
     )
 
 
 # --- between cells ---------------------------------------------------------------------------------------------------
 
 
-class Points(NamedTuple):
-    """Seconds at some sizes or counts, in ascending order."""
-
-    at: list[int]
-    seconds: list[float]
-
-    def seconds_at(self, wanted: int) -> float:
-        """Linear between two; below the first its own, above the last they grow with the size or count."""
-        number = bisect_right(self.at, wanted)
-        if number == 0:
-            return self.seconds[0]
-        left, below = self.at[number - 1], self.seconds[number - 1]
-        if number == len(self.at):
-            return below * wanted / left
-        return below + (self.seconds[number] - below) * (wanted - left) / (self.at[number] - left)
-
-
 _MOST_KNOWN = 4096
 
 
 class Choices:
-    """Predicts the seconds of each method between the measured cells, and chooses the fastest.
-
-    A call costs a fixed time, a time for each block and one for each byte. So seconds are linear in the count of one
-    size and in the size of one count, and a line between two cells is exact unless the driver changes its way there.
-    """
+    """Chooses the method with the least time, by `times.MoveTimes`."""
 
     def __init__(self, thresholds: Thresholds) -> None:
         self.thresholds = thresholds
-        self._grids: dict[tuple[Place, BlockMethod], dict[int, Points]] = {}
+        self._times = {
+            Place(table.direction, table.memory, table.order): times_of(table) for table in thresholds.tables
+        }
         # A server asks for the same few shapes again and again.
         self._known: dict[tuple[object, ...], BlockMethod | None] = {}
-        for table in thresholds.tables:
-            place = Place(table.direction, table.memory, table.order)
-            for cell in sorted(table.cells, key=lambda cell: (cell.block_bytes, cell.count)):
-                for method, seconds in cell.seconds.items():
-                    grid = self._grids.setdefault((place, method), {})
-                    points = grid.setdefault(cell.block_bytes, Points([], []))
-                    points.at.append(cell.count)
-                    points.seconds.append(seconds)
 
     def seconds(
         self,
@@ -173,18 +150,9 @@ class Choices:
         count: int,
         order: BlockOrder = "random",
     ) -> float | None:
-        """The predicted seconds; None if the method was not measured there.
-
-        Above the largest count they grow with the count, above the largest size with the bytes. Below the smallest of
-        either they are those of the smallest one.
-        """
-        grid = self._grids.get((Place(direction, memory, order), method))
-        if not grid:
-            return None
-        sizes = list(grid)
-        number = bisect_right(sizes, block_bytes)
-        near = sizes[max(0, number - 1) : number + 1]
-        return Points(near, [grid[size].seconds_at(count) for size in near]).seconds_at(block_bytes)
+        """The predicted seconds of any size and count; None if the method was not measured there."""
+        times = self._times.get(Place(direction, memory, order), {}).get(method)
+        return None if times is None else times.seconds(block_bytes, count)
 
     def method_for(
         self,
@@ -258,8 +226,8 @@ RULES = (
         "a kernel below 64 KiB, else a batch",
         lambda _, nbytes, __: "kernel" if nbytes < _OFTEN_BYTES else "batch",
     ),
-    Rule("kernel only", "", lambda *_: "kernel"),
-    Rule("batch only", "", lambda *_: "batch"),
+    Rule("kernel only", "as LMCache, and SGLang with io_backend=kernel", lambda *_: "kernel"),
+    Rule("batch only", "as vLLM's SimpleCPUOffload, and later SGLang with io_backend=direct", lambda *_: "batch"),
 )
 
 

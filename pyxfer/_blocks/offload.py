@@ -5,16 +5,31 @@ from __future__ import annotations
 import math
 import os
 import platform
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
+
+from pyxfer._blocks.calibration import newest_kept
+from pyxfer._blocks.choice import thresholds_of
 from pyxfer._blocks.plans import MEMORIES
-from pyxfer._blocks.times import HostTimes, MethodTime
+from pyxfer._blocks.times import Estimate, HostTimes, MethodTime
 from pyxfer._document import codec
-from pyxfer._document.blocks import BlockMemory
+from pyxfer._document.blocks import BlockMemory, Thresholds
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._document.offloads import BreakEven, KvLayout, Move, OffloadPlan, OffloadVerdict, PlanSource, counted
+from pyxfer._document.offloads import (
+    BreakEven,
+    KvLayout,
+    Move,
+    OffloadPlan,
+    OffloadVerdict,
+    Origin,
+    PlanSource,
+    counted,
+)
 from pyxfer._document.runs import BLOCKS, ORDERS, BlockOrder, OneWay, Run
-from pyxfer.errors import UsageError
+from pyxfer.errors import StoreError, UsageError
 from pyxfer.units import format_size, rate_of, seconds_of, share_of, size_of, whole_of, word_of
 
 _MOST = 1 << 50
@@ -48,12 +63,12 @@ def plan_offload(
         layout: The blocks of a model, from `kv_layout`, in place of `block_bytes` and `blocks`; with `tokens`.
         tokens: Tokens in the blocks.
         prefill: The rate of computing in place of `compute_s`, such as "12000tok/s"; with `tokens`.
-        run: A run of `pyxfer blocks` or its file; by default the newest of this host in the store.
+        run: A run of `pyxfer blocks` or its file; by default what was kept or stored on this host.
         order: Where the blocks are: "random", "runs" (of 16 neighbours) or "ordered" (every second).
         memory: The host memory: "pinned" or "pageable".
-        share: Share of the link that the moves get, such as 0.5 beside another GPU on the same switch.
+        share: Share of the link that the moves get, such as 0.5. Their bytes take longer on it, the calls do not.
         load_only: Leave out the time of storing, which some servers hide behind computing.
-        store: File or URL of the store that the run is in, as for `open_store`.
+        store: File or URL of the store that the run is in, as for `open_store`; nothing else is looked at.
 
     Raises:
         UsageError: an argument is invalid, there is no run, or it has nothing near such a move.
@@ -62,25 +77,33 @@ def plan_offload(
     shape = _shape(block_bytes, blocks, layout, tokens)
     order, memory = word_of(order, ORDERS, "order"), word_of(memory, MEMORIES, "memory")
     needed_s = _compute_s(compute_s, prefill, shape.tokens)
-    found = blocks_run(run, store)
+    found = _measured(run, store)
     times = _Moves(found, ("h2d",) if load_only else ("d2h", "h2d"), memory, order, share_of(share, "share"))
     moves = times.at(shape.block_bytes, shape.blocks)
     total = times.total(moves)
     return OffloadPlan(
+        "plan",
         _verdict(total, needed_s),
         *shape,
         needed_s,
         *total,
-        moves=tuple(times.described(way, each, shape) for way, each in moves.items()),
+        moves=tuple(_described(way, each, shape) for way, each in moves.items()),
         break_even=_break_even(times, shape, needed_s),
         memory=memory,
         order=order,
         share=times.share,
         times_measured=max(each.time.times_measured for each in moves.values()),
-        few_trials=any(each.time.few_trials for each in moves.values()),
-        source=PlanSource(found.device.name, found.environment.host, found.environment.taken_at),
+        trials=min(each.time.trials for each in moves.values()),
+        source=found.source,
         layout=layout,
     )
+
+
+def derive_plan(plan: OffloadPlan) -> OffloadPlan:
+    """The plan with what follows from its moves and the time of computing."""
+    total = _Total.of((each.seconds, each.low_s, each.high_s) for each in plan.moves)
+    moves = tuple(msgspec.structs.replace(each, gbps=plan.moved_bytes / each.seconds / 1e9) for each in plan.moves)
+    return msgspec.structs.replace(plan, verdict=_verdict(total, plan.compute_s), moves=moves, **total._asdict())
 
 
 class _Total(NamedTuple):
@@ -89,6 +112,10 @@ class _Total(NamedTuple):
     seconds: float
     low_s: float
     high_s: float
+
+    @classmethod
+    def of(cls, times: Iterable[tuple[float, float, float]]) -> _Total:
+        return cls(*map(sum, zip(*times, strict=True)))
 
 
 def _verdict(total: _Total, compute_s: float) -> OffloadVerdict:
@@ -132,13 +159,49 @@ def _compute_s(compute_s: str | float | None, prefill: str | float | None, token
     return tokens / rate
 
 
-# --- the run ---------------------------------------------------------------------------------------------------------
+# --- what was measured -----------------------------------------------------------------------------------------------
 
 
-def blocks_run(run: Run | str | os.PathLike[str] | None, store: str | os.PathLike[str] | None = None) -> Run:
-    """A run of `pyxfer blocks`: this one, that of a file, or the newest of this host in the store."""
-    if run is None:
-        return _newest(store)
+@dataclass(frozen=True)
+class _Measured:
+    thresholds: Thresholds
+    source: PlanSource
+
+    @property
+    def name(self) -> str:
+        return "The run" if self.source.made_by == "run" else "The quick calibration of copy_blocks"
+
+
+def _measured(run: Run | str | os.PathLike[str] | None, store: str | os.PathLike[str] | None) -> _Measured:
+    """This run, or that of this store; by default what is kept on this host, a run before a calibration."""
+    if run is not None:
+        return _of_run(_blocks_run(run), "given")
+    if store is not None:
+        return _of_run(_newest(store), "store")
+    kept = newest_kept()
+    if kept is not None and kept.made_by == "run":
+        return _of_kept(kept)
+    try:
+        return _of_run(_newest(None), "store")
+    except (StoreError, UsageError) as error:
+        if kept is not None:
+            return _of_kept(kept)
+        raise UsageError(
+            f"No blocks were measured on this host ({platform.node()!r:.80}): run pyxfer blocks, which keeps its times "
+            f"on a GPU, or give the file of a run. The store has none either: {error}"
+        ) from error
+
+
+def _of_run(run: Run, origin: Origin) -> _Measured:
+    place = run.environment
+    return _Measured(thresholds_of(run), PlanSource(run.device.name, place.host, place.taken_at, "run", origin))
+
+
+def _of_kept(kept: Thresholds) -> _Measured:
+    return _Measured(kept, PlanSource(kept.device, platform.node(), kept.taken_at, kept.made_by, "kept"))
+
+
+def _blocks_run(run: Run | str | os.PathLike[str]) -> Run:
     found: Run = run if isinstance(run, Run) else codec.load_any(run, (Run,))
     if found.kind != BLOCKS:
         raise UsageError(f"The run is one of pyxfer {found.kind}, and a plan needs one of pyxfer blocks: give another.")
@@ -163,16 +226,19 @@ def _newest(url: str | os.PathLike[str] | None) -> Run:
 
 
 class _Moves:
-    """The moves of a run that make up one offload, with a share of the link."""
+    """The moves that make up one offload, with a share of the link."""
 
-    def __init__(self, run: Run, ways: tuple[OneWay, ...], memory: str, order: str, share: float) -> None:
-        self.share = share
-        self._times = {way: HostTimes(run, way, memory, order) for way in ways}
+    def __init__(
+        self, measured: _Measured, ways: tuple[OneWay, ...], memory: BlockMemory, order: BlockOrder, share: float
+    ) -> None:
+        self.share, self._name = share, measured.name
+        tables = {(table.direction, table.memory, table.order): table for table in measured.thresholds.tables}
+        self._times = {way: HostTimes(tables.get((way, memory, order))) for way in ways}
         missing = [way for way, times in self._times.items() if not times.methods]
         if missing:
             raise UsageError(
-                f"The run has no moves {missing[0]} of {memory} memory in the order {order}: measure it again with "
-                "pyxfer blocks, or give another order or memory."
+                f"{self._name} has no moves {missing[0]} of {memory} memory in the order {order}: measure it again "
+                "with pyxfer blocks, or give another order or memory."
             )
 
     def at(self, block_bytes: int, count: int) -> dict[OneWay, MethodTime]:
@@ -182,21 +248,29 @@ class _Moves:
             known = [each for each in ranges if each is not None]
             what = f"{counted(count)} of {format_size(block_bytes)}"
             if len(known) < len(ranges):
-                raise UsageError(f"The run has nothing near {what}: measure this size too, or give another.")
+                raise UsageError(f"{self._name} has nothing near {what}: measure this size too, or give another.")
             least, most = max(each.least for each in known), min(each.most for each in known)
-            raise UsageError(f"The run has nothing near {what}: give a number of blocks from {least:,} to {most:,}.")
+            raise UsageError(
+                f"{self._name} has nothing near {what}: give a number of blocks from {least:,} to {most:,}."
+            )
         return found
 
     def _at(self, block_bytes: int, count: int) -> dict[OneWay, MethodTime] | None:
         found = {way: times.fastest(block_bytes, count) for way, times in self._times.items()}
-        known = {way: each for way, each in found.items() if each is not None}
+        known = {
+            way: MethodTime(each.method, self._shared(way, each.time, block_bytes * count))
+            for way, each in found.items()
+            if each is not None
+        }
         return known if len(known) == len(found) else None
 
+    def _shared(self, way: OneWay, time: Estimate, nbytes: int) -> Estimate:
+        """The time with a share of the link: its bytes take longer there, and what a call costs does not."""
+        on_link_s = nbytes / self._times[way].most_gbps / 1e9
+        return time.scaled(1 + on_link_s / time.seconds * (1 / self.share - 1))
+
     def total(self, moves: dict[OneWay, MethodTime]) -> _Total:
-        times = [each.time.scaled(1 / self.share) for each in moves.values()]
-        return _Total(
-            sum(each.seconds for each in times), sum(each.low_s for each in times), sum(each.high_s for each in times)
-        )
+        return _Total.of((each.time.seconds, each.time.low_s, each.time.high_s) for each in moves.values())
 
     def totals_of(self, block_bytes: int) -> list[tuple[int, _Total]]:
         """The seconds at counts from the least to the most that the run has for this size."""
@@ -211,9 +285,10 @@ class _Moves:
         moves = self._at(block_bytes, count)
         return None if moves is None else self.total(moves)
 
-    def described(self, way: OneWay, move: MethodTime, shape: _Shape) -> Move:
-        time, nbytes = move.time.scaled(1 / self.share), shape.block_bytes * shape.blocks
-        return Move(way, move.method, time.seconds, time.low_s, time.high_s, nbytes / time.seconds / 1e9)
+
+def _described(way: OneWay, move: MethodTime, shape: _Shape) -> Move:
+    time, nbytes = move.time, shape.block_bytes * shape.blocks
+    return Move(way, move.method, time.seconds, time.low_s, time.high_s, nbytes / time.seconds / 1e9)
 
 
 def _break_even(times: _Moves, shape: _Shape, compute_s: float) -> Fact[BreakEven]:
@@ -237,7 +312,10 @@ def _break_even(times: _Moves, shape: _Shape, compute_s: float) -> Fact[BreakEve
         return high
 
     middle, best, worst = first(0), first(1), first(2)
+    least, most = totals[0][0], totals[-1][0]
     if middle is None:
-        return unknown(f"moving does not even pay for {counted(totals[-1][0])}, the most that the run covers")
+        return unknown(f"moving does not even pay for {counted(most)}, the most that was measured")
     tokens = None if shape.tokens is None else math.ceil(middle * shape.tokens / shape.blocks)
-    return Fact(BreakEven(middle, middle if best is None else best, worst, tokens))
+    # Where a curve crosses the time of computing more than once, the three may be of different crossings.
+    low, high = min(middle, best or middle), None if worst is None else max(middle, worst)
+    return Fact(BreakEven(middle, low, high, tokens, least, most))

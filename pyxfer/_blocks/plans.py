@@ -12,7 +12,7 @@ from pyxfer._document.blocks import METHODS, BlockDirection, BlockMemory, BlockM
 from pyxfer._document.runs import BLOCKS, ORDERS, BlockOrder, Parameters
 from pyxfer._measure.sampler import FEWEST_ROUNDS
 from pyxfer.errors import UsageError
-from pyxfer.units import format_size, joined, sizes_of, words_of
+from pyxfer.units import counts_of, format_size, joined, sizes_of, words_of
 
 DIRECTIONS: tuple[BlockDirection, ...] = get_args(BlockDirection)
 MEMORIES: tuple[BlockMemory, ...] = get_args(BlockMemory)
@@ -153,13 +153,11 @@ def make_request(
     limits: Limits,
 ) -> Request:
     sizes = () if size is None else sizes_of(size, "size")
-    counts = () if count is None else sizes_of(count, "count")
-    for values, name, most, text in (
-        (sizes, "size", MAX_BLOCK_BYTES, format_size(MAX_BLOCK_BYTES)),
-        (counts, "count", MAX_COUNT, f"{MAX_COUNT:,}"),
-    ):
-        if values and max(values) > most:
-            raise UsageError(f"{name} {max(values)} is too large: give at most {text}.")
+    counts = () if count is None else counts_of(count, "count")
+    if sizes and sizes[-1] > MAX_BLOCK_BYTES:
+        raise UsageError(f"size {format_size(sizes[-1])} is too large: give at most {format_size(MAX_BLOCK_BYTES)}.")
+    if counts and counts[-1] > MAX_COUNT:
+        raise UsageError(f"count {counts[-1]:,} is too large: give at most {MAX_COUNT:,} blocks.")
     request = Request(
         str(device),
         words_of(direction, DIRECTIONS, "direction"),

@@ -9,9 +9,10 @@ import numpy as np
 
 from pyxfer._blocks.mover import Pool
 from pyxfer._document.printing import ShortRepr
-from pyxfer._upload.api import empty_pinned
+from pyxfer._upload.api import shared_uploader
 from pyxfer._upload.arrays import MAX_BYTES, Source, may_be_of_a_file, source_of, strides_of, type_name
 from pyxfer._upload.device_arrays import KDL_CUDA
+from pyxfer._upload.pinning import empty_pinned
 from pyxfer._upload.targets import device_source_of, framework_of
 from pyxfer.errors import UsageError
 from pyxfer.units import format_size, size_of, whole_of
@@ -174,7 +175,9 @@ class BlockPool(ShortRepr):
             )
         if self.blocks * self.block_bytes > MAX_BYTES:
             raise UsageError(f"{self.blocks} blocks of {self.block_bytes} bytes are larger than any address space")
-        self._array: NDArray[Any] | None = empty_pinned((self.blocks, self.block_bytes // itemsize), dtype, device)
+        uploader = shared_uploader(device)
+        shape = self.blocks, self.block_bytes // itemsize
+        self._array: NDArray[Any] | None = empty_pinned(uploader.engine, shape, dtype, uploader.device)
         self._made = Rows(
             self._array.__array_interface__["data"][0],
             self.blocks,

@@ -307,7 +307,7 @@ class Session(RunSession[Run]):
             for links in all_links:
                 for link in links:
                     self._keep_link(link)
-        dropped = [group.name for group in groups if group.dropped]
+        dropped = [format_size(size) for size, group in sorted(zip(by_size, groups, strict=True)) if group.dropped]
         if dropped:
             text = f"The budget of {format_seconds(limits.budget_s)} was too short for blocks of {', '.join(dropped)}."
             self._remarks.append(Remark("late", f"{text[:-1]}: these have few trials.", "give a longer budget"))

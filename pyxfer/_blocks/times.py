@@ -1,25 +1,26 @@
-"""How long a move of blocks takes, between the cells that a run of `pyxfer blocks` has measured.
+"""How long a move of blocks takes, between the cells that were measured: what `copy_blocks` and plans choose by.
 
 A move of `count` blocks takes a + b * count + c * count * block_bytes seconds, with other constants in other places. So
-it is linear along the counts of one size, and along the sizes for one count, and between two cells the chord is exact
-unless the constants change there. A change bends the curve, and the lines of the neighbouring pieces show how far at
-most: the estimate is the middle between them and the chord, and its interval has both.
+it is linear along the counts of one size, and along the sizes for one count, and between two cells the line is exact
+unless the constants change there. Of the laws that were compared with the cells of an H200 that were left out, this one
+was the nearest, see docs/decisions.md.
 
-A driver also changes its method at some size, and then a larger block takes less time. Where that lies between two
-cells is not known, so the interval there has all that follows from either cell.
+A change of the constants bends the curve, and the lines of the neighbouring pieces show how far at most: the interval
+has that too. A driver also changes its method at some size, and then a larger block takes less time. Where that lies
+between two cells is not known, so the interval there has all that follows from either cell.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyxfer._blocks.mover import WORD_BYTES
-from pyxfer._document.blocks import METHODS, BlockMethod
-from pyxfer._document.runs import Measurement, OneWay, Run
+from pyxfer._document.blocks import BlockMethod, BlockTable
+from pyxfer._document.intervals import MIN_TRIALS
 
 STEADY_BYTES = 32 << 20
 """From these bytes on a move takes as long as the link needs for them, whatever it is cut into."""
@@ -32,15 +33,15 @@ FARTHEST = 64
 class Estimate(NamedTuple):
     """Seconds with their interval.
 
-    `times_measured`: how many of the largest measured moves it consists of, or 1. `few_trials`: a cell that it follows
-    from has too few trials for an interval, so its interval is too narrow.
+    `times_measured`: how many of the largest measured moves it consists of, or 1. `trials`: the fewest of a cell that
+    it follows from; with less than `MIN_TRIALS` the interval is too narrow.
     """
 
     seconds: float
     low_s: float
     high_s: float
     times_measured: float = 1.0
-    few_trials: bool = False
+    trials: int = MIN_TRIALS
 
     def scaled(self, factor: float) -> Estimate:
         return self._replace(seconds=self.seconds * factor, low_s=self.low_s * factor, high_s=self.high_s * factor)
@@ -63,6 +64,24 @@ class Range(NamedTuple):
     most: int
 
 
+class Line(NamedTuple):
+    """Seconds at some sizes or counts, in ascending order."""
+
+    at_each: Sequence[float]
+    seconds: Sequence[float]
+
+    def at(self, wanted: float) -> float:
+        """Linear between two; below the first its own, above the last they grow with the size or count."""
+        at, seconds = self
+        place = bisect_right(at, wanted)
+        if place == 0:
+            return seconds[0]
+        left, below = at[place - 1], seconds[place - 1]
+        if place == len(at):
+            return below * wanted / left
+        return below + (seconds[place] - below) * (wanted - left) / (at[place] - left)
+
+
 Point = tuple[float, Estimate]
 """A count or a size, and the time of a move there."""
 
@@ -76,9 +95,24 @@ class MoveTimes:
             rows.setdefault(cell.block_bytes, []).append(cell)
         self._rows = {size: sorted(rows[size], key=lambda cell: cell.blocks) for size in sorted(rows)}
         self._sizes = list(self._rows)
+        self._lines = {
+            size: Line([cell.blocks for cell in row], [cell.time.seconds for cell in row])
+            for size, row in self._rows.items()
+        }
+
+    def seconds(self, block_bytes: int, count: float) -> float:
+        """The time of any move: outside of what was measured it is that of the nearest cells, see `Line`."""
+        sizes, lines = self._sizes, self._lines
+        if block_bytes > sizes[-1]:  # as several of the largest blocks
+            return lines[sizes[-1]].at(count * block_bytes / sizes[-1])
+        place = bisect_left(sizes, block_bytes)
+        if place == 0 or sizes[place] == block_bytes:
+            return lines[sizes[place]].at(count)
+        near = sizes[place - 1 : place + 1]
+        return Line(near, [lines[size].at(count) for size in near]).at(block_bytes)
 
     def at(self, block_bytes: int, count: float) -> Estimate | None:
-        """The time of such a move; None if it is outside of what was measured."""
+        """`seconds` with their interval; None if such a move is outside of what was measured."""
         largest = self._sizes[-1]
         if block_bytes > largest:
             is_near = largest >= LARGE_BLOCK_BYTES and block_bytes <= FARTHEST * largest
@@ -133,24 +167,17 @@ def _between(points: Sequence[Point], x: float) -> Estimate:
     if above == x:
         return most
     (below, least) = points[place - 1]
-    part = (x - below) / (above - below)
-    chord = Estimate(
-        least.seconds + (most.seconds - least.seconds) * part,
-        least.low_s + (most.low_s - least.low_s) * part,
-        least.high_s + (most.high_s - least.high_s) * part,
-        max(least.times_measured, most.times_measured),
-        least.few_trials or most.few_trials,
-    )
+    seconds, low_s, high_s = (Line((below, above), ends).at(x) for ends in zip(least[:3], most[:3], strict=True))
+    times_measured, trials = max(least.times_measured, most.times_measured), min(least.trials, most.trials)
+    found = Estimate(seconds, low_s, high_s, times_measured, trials)
     floor = max(least.seconds, most.seconds * x / above)  # more takes no less, and not at a lower rate
     ceiling = min(most.seconds, least.seconds * x / below)
     if floor > ceiling:
         hull = (least.low_s, most.low_s, least.low_s * x / below, most.low_s * x / above)
         high = (least.high_s, most.high_s, least.high_s * x / below, most.high_s * x / above)
-        return chord.with_too(*hull, *high) if _is_switch(least, most, below / above) else chord
-    bends = [min(max(line, floor), ceiling) for line in _lines_at(points, place, x)]
-    bend = _bend(chord.seconds, bends)
-    widened = chord.scaled((chord.seconds + bend) / 2 / chord.seconds) if chord.seconds else chord
-    return widened.with_too(bend, chord.seconds)
+        return found.with_too(*hull, *high) if _is_switch(least, most, below / above) else found
+    bends = [min(max(bend, floor), ceiling) for bend in _lines_at(points, place, x)]
+    return found.with_too(_bend(found.seconds, bends))
 
 
 def _is_switch(least: Estimate, most: Estimate, ratio: float) -> bool:
@@ -189,7 +216,18 @@ def _beyond(points: Sequence[Point], x: float) -> Estimate:
     return whole.with_too(max(line, 0.0))
 
 
-# --- of a run --------------------------------------------------------------------------------------------------------
+# --- of a host -------------------------------------------------------------------------------------------------------
+
+
+def times_of(table: BlockTable) -> dict[BlockMethod, MoveTimes]:
+    """The times of every method of a table. With too few trials for an interval it has their least and greatest."""
+    cells: dict[BlockMethod, list[Cell]] = {}
+    for each in table.cells:
+        for method, seconds in each.seconds.items():
+            interval = each.low_seconds[method], each.high_seconds[method]
+            time = Estimate(seconds, *interval, trials=each.trials[method])
+            cells.setdefault(method, []).append(Cell(each.block_bytes, each.count, time))
+    return {method: MoveTimes(found) for method, found in cells.items()}
 
 
 @dataclass(frozen=True)
@@ -199,16 +237,11 @@ class MethodTime:
 
 
 class HostTimes:
-    """The times of every method that a run has in one direction, memory and order."""
+    """The times of every method in one direction, memory and order; none if `table` is None."""
 
-    def __init__(self, run: Run, direction: OneWay, memory: str, order: str) -> None:
-        cells: dict[BlockMethod, list[Cell]] = {}
-        for row in run.measurements:
-            if (row.direction, row.memory, row.variant) == (direction, memory, order) and row.mode in METHODS:
-                cell = _cell_of(row)
-                if cell is not None:
-                    cells.setdefault(row.mode, []).append(cell)
-        self.methods = {method: MoveTimes(found) for method, found in cells.items()}
+    def __init__(self, table: BlockTable | None) -> None:
+        self.methods = {} if table is None else times_of(table)
+        self.most_gbps = 0.0 if table is None else _most_gbps(table)
 
     def fastest(self, block_bytes: int, count: float) -> MethodTime | None:
         """The method with the shortest time for such a move; None if none was measured near it."""
@@ -229,19 +262,11 @@ class HostTimes:
         return Range(min(each.least for each in ranges), max(each.most for each in ranges)) if ranges else None
 
 
+def _most_gbps(table: BlockTable) -> float:
+    """The highest rate of any cell: what the link gives to moves."""
+    rates = [cell.block_bytes * cell.count / min(cell.seconds.values()) / 1e9 for cell in table.cells if cell.seconds]
+    return max(rates, default=0.0)
+
+
 def is_possible(method: str, block_bytes: int) -> bool:
     return block_bytes % WORD_BYTES == 0 or method not in ("kernel", "packed")
-
-
-def _cell_of(row: Measurement) -> Cell | None:
-    """The caller's time, from the call to the arrival. A row of too few trials has their least and their greatest."""
-    time = row.summary
-    if row.block_bytes is None or row.batch is None or time is None:
-        return None
-    if row.rate.value is None or row.verified.value is False:
-        return None
-    if time.low_s is None or time.high_s is None:
-        found = Estimate(time.median_s, time.min_s, time.max_s, few_trials=True)
-    else:
-        found = Estimate(time.median_s, time.low_s, time.high_s)
-    return Cell(row.block_bytes, row.batch, found)

@@ -7,6 +7,7 @@ beside them. So what is written outside the named blocks is found too.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,8 +43,10 @@ SAMPLED_BYTES = 8 << 20
 # Trials of a cell take turns with as many places as this, so that small ones do not read the processor's caches.
 ROTATED_BYTES = 64 << 20
 MOST_PLACES = 8
+# Calls of few bytes take some 20 us; two methods often differ by less than the calls of either do.
 FEW_BYTES = 1 << 20
-FEW_CALLS = 5
+FEW_CALLS_S = 1e-3
+MOST_CALLS = 25
 
 
 class Places(NamedTuple):
@@ -225,15 +228,16 @@ class Moves:
         self._places = [
             [draw_places(plan.order, blocks, plan.count, self._random) for _ in self._ways] for _ in range(sets)
         ]
+        self._turn = itertools.cycle(self._places)
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """One call, or of few bytes, whose times differ by microseconds, the middle one of several."""
-        calls = 1 if self._plan.nbytes > FEW_BYTES or len(self._ways) > 1 else FEW_CALLS
-        first = round_index * calls
-        found = [
-            self._timed(self._places[number % len(self._places)], self._ways) for number in range(first, first + calls)
-        ]
-        times = sorted(found, key=lambda each: next(iter(each.values())))[calls // 2]
+        """One call, or of few bytes, the middle one of as many as take `FEW_CALLS_S`."""
+        most = 1 if self._plan.nbytes > FEW_BYTES or len(self._ways) > 1 else MOST_CALLS
+        until_s = time.perf_counter() + FEW_CALLS_S
+        found = [self._timed(next(self._turn), self._ways)]
+        while len(found) < most and time.perf_counter() < until_s:
+            found.append(self._timed(next(self._turn), self._ways))
+        times = sorted(found, key=lambda each: next(iter(each.values())))[len(found) // 2]
         return {side: Trial(round_index, elapsed_s, called_s) for side, (elapsed_s, called_s) in times.items()}
 
     def _timed(self, places: Sequence[Places], ways: Sequence[Way]) -> dict[Side, tuple[float, float]]:

@@ -93,7 +93,7 @@ def show(
 ) -> None:
     """Print a saved document.
 
-    Prints a run, links, watch, examination, baseline, comparison, pytest session, host or fleet again.
+    Prints a run, links, watch, examination, baseline, comparison, pytest session, host, fleet or plan again.
     """
     from pyxfer._document import codec
     from pyxfer._report.kinds import table_of, to_markdown
@@ -118,9 +118,9 @@ def report_verb(
 ) -> None:
     """Write saved documents as one page with charts.
 
-    Takes a run, links, a watch, examination, baseline, comparison or pytest session, or several of them. The page is a
-    single file that needs no network: a sentence about each document, its charts, tables, environment and remarks, and
-    the document itself.
+    Takes a run, links, a watch, examination, baseline, comparison, pytest session or plan, or several of them. The page
+    is a single file that needs no network: a sentence about each document, its charts, tables, environment and remarks,
+    and the document itself.
     """
     from pyxfer._document import codec
     from pyxfer._document import files as document_files
@@ -176,13 +176,15 @@ def _list_routes(exports: Exports[object]) -> None:
 def schema(
     kind: Annotated[
         str,
-        opt.argument("KIND", "run, watch, baseline, comparison, examination, pytest, links, host or fleet."),
+        opt.argument(
+            "KIND", "run, watch, baseline, comparison, examination, pytest, links, host, fleet, plan or thresholds."
+        ),
     ],
 ) -> None:
     """Print the JSON Schema of a kind of document."""
     from pyxfer._document import codec
 
-    structs = {each.name: each.struct for each in codec.KINDS}
+    structs = {**{each.name: each.struct for each in codec.KINDS}, **codec.UNSEALED}
     made = codec.schema(structs[units.word_of(kind, structs, "KIND")])
     sys.stdout.write(json.dumps(made, indent=1) + "\n")
 

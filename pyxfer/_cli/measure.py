@@ -357,7 +357,9 @@ BlockSize = Annotated[
 Thresholds = Annotated[
     str | None,
     opt.option(
-        "--export-thresholds", "FILE", "Write the fastest method of each cell as JSON, for a server; - is stdout."
+        "--export-thresholds",
+        "FILE",
+        "Write the fastest method of each cell as JSON, for a server, if the run is complete; - is stdout.",
     ),
 ]
 
@@ -400,7 +402,7 @@ def blocks(
     from pyxfer._document.runs import ORDERS
 
     exports: output.Exports[Run] = output.run_exports(
-        export_json, export_csv, export_md, report, quiet=quiet, more=[(export_thresholds, thresholds_json)]
+        export_json, export_csv, export_md, report, quiet=quiet, complete=(export_thresholds, thresholds_json)
     )
     measure = partial(
         pyxfer.blocks,
@@ -410,7 +412,7 @@ def blocks(
         method=units.words_of(method, METHODS, "--method"),
         order=units.words_of(order, ORDERS, "--order"),
         size=None if size is None else units.sizes_of(size, "--size"),
-        count=None if count is None else units.sizes_of(count, "--count"),
+        count=None if count is None else units.counts_of(count, "--count"),
         precision=units.share_of(precision, "--precision"),
         budget=units.seconds_of(budget, "--budget"),
     )

@@ -39,26 +39,30 @@ class Exports(Generic[Document]):
     """The files and streams that a result is written to: what the options --export-FORMAT and --report name.
 
     Files get a run while it measures, from a thread of their own; a failed write is retried at the end and does not end
-    the run. Streams and the report get the result once, at the end. Targets that cannot be written are refused at once.
-    With `quiet` neither a page nor progress is printed.
+    the run. Streams and the report get the result once, at the end; a file of `complete` too, and only that of a
+    complete run. Targets that cannot be written are refused at once. With `quiet` neither a page nor progress is
+    printed.
     """
 
     def __init__(
         self,
         *targets: tuple[str | None, Callable[[Document], str]],
+        complete: tuple[str | None, Callable[[Document], str]] | None = None,
         report: str | None = None,
         quiet: bool = False,
     ) -> None:
         self._quiet = quiet
         check_report(report)
-        given = [(path, encode) for path, encode in targets if path is not None]
+        self._of_complete = None if complete is None or complete[0] is None else complete[0]
+        every = targets if complete is None else (*targets, complete)
+        given = [(path, encode) for path, encode in every if path is not None]
         check_targets([path for path, _ in given] + ([] if report is None else [report]))
         self._to_stdout = [encode for path, encode in given if files.is_stdout(path)]
         self._files: dict[str, Callable[[Document], bytes]] = {}
         self._once: dict[str, Callable[[Document], bytes]] = {}
         for path, encode in given:
             if not files.is_stdout(path):
-                is_once = files.is_stream(path) or path.endswith(COLLECTED)
+                is_once = files.is_stream(path) or path.endswith(COLLECTED) or path == self._of_complete
                 (self._once if is_once else self._files)[path] = partial(_encoded, encode)
         if report is not None:
             self._once[report] = partial(_report, report)
@@ -94,6 +98,9 @@ class Exports(Generic[Document]):
         retried = {path: self._files[path] for path in self._checkpoints.failures}
         failures = []
         for path, encode in {**retried, **self._once}.items():
+            if path == self._of_complete and getattr(document, "ended", "complete") != "complete":
+                say(f"{path!r} was left as it is, because the run is not complete: measure again.")
+                continue
             try:
                 _write(path, encode(document))
             except (PyxferError, MemoryError) as error:
@@ -256,13 +263,13 @@ def run_exports(
     report: str | None = None,
     *,
     quiet: bool = False,
-    more: Sequence[tuple[str | None, Callable[[Measured], str]]] = (),
+    complete: tuple[str | None, Callable[[Measured], str]] | None = None,
 ) -> Exports[Measured]:
     return Exports(
         (json, document_json),
         (csv, lambda run: run.to_csv()),
         (md, lambda run: run.to_markdown()),
-        *more,
+        complete=complete,
         report=report,
         quiet=quiet,
     )

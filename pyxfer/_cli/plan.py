@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pyxfer
@@ -33,7 +32,7 @@ _TENSOR_PARALLEL = "Number of GPUs that share the heads of the model; 1 by defau
 TensorParallel = Annotated[int | None, opt.option("--tensor-parallel", "COUNT", _TENSOR_PARALLEL, min=1)]
 _KV_DTYPE = "bfloat16, float16, float32, fp8, or auto (that of the model; default)."
 KvDtype = Annotated[str | None, opt.option("--kv-dtype", "WORD", _KV_DTYPE)]
-_RUN = "A run of pyxfer blocks; by default the newest of this host in the store."
+_RUN = "A run of pyxfer blocks; by default what was kept or stored on this host."
 SavedRun = Annotated[str | None, opt.option("--run", "FILE", _RUN)]
 # A file's `order` and `memory` are lists of what to measure, and those of a plan are one word: they have other names.
 _ORDER = "Where the blocks are: random, runs (of 16 neighbours) or ordered (every second)."
@@ -74,7 +73,7 @@ def plan(
     from pyxfer._blocks.plans import MEMORIES
     from pyxfer._document.runs import ORDERS
 
-    exports: output.Exports[OffloadPlan] = output.Exports((export_json, output.json_text))
+    exports: output.Exports[OffloadPlan] = output.Exports((export_json, output.document_json))
     if run is not None and store is not None:
         raise UsageError("--run and --store exclude each other: give one of them.")
     options = {"split": split, "kv_dtype": kv_dtype, "block_tokens": block_tokens, "tensor_parallel": tensor_parallel}
@@ -94,10 +93,7 @@ def plan(
         load_only=load_only,
         store=store,
     )
-
-    from pyxfer._report.offload import print_plan
-
-    exports.deliver(found, partial(print_plan, found))
+    exports.deliver(found)
 
 
 def _layout(model: str | None, config: str | None, options: Mapping[str, str | int | None]) -> KvLayout | None:

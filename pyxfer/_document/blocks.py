@@ -28,8 +28,9 @@ BlockMemory = Literal["pinned", "pageable"]
 class BlockTimes(msgspec.Struct, frozen=True):
     """The times of one cell: `count` blocks of `block_bytes`.
 
-    `method`: the fastest. `equal`: the methods that are not shown to be slower. `seconds`: the caller's time until the
-    blocks have arrived, by method; `call_seconds`: until the call returned.
+    `method`: the fastest. `equal`: the methods that are not shown to be slower. `seconds`: the caller's median time
+    until the blocks have arrived, by method, with its 95 % interval from `low_seconds` to `high_seconds`, or the least
+    and the greatest of fewer than six `trials`. `call_seconds`: the median until the call returned.
     """
 
     block_bytes: int
@@ -37,7 +38,10 @@ class BlockTimes(msgspec.Struct, frozen=True):
     method: BlockMethod
     equal: tuple[BlockMethod, ...]
     seconds: dict[BlockMethod, float]
+    low_seconds: dict[BlockMethod, float]
+    high_seconds: dict[BlockMethod, float]
     call_seconds: dict[BlockMethod, float]
+    trials: dict[BlockMethod, int]
 
 
 class BlockTable(msgspec.Struct, frozen=True):

@@ -18,11 +18,13 @@ import msgspec
 
 from pyxfer._document import checks
 from pyxfer._document.baselines import Baseline, Comparison, baseline_problems, comparison_problems
+from pyxfer._document.blocks import Thresholds
 from pyxfer._document.derivations import check_derived
 from pyxfer._document.examinations import Examination, examination_problems
 from pyxfer._document.files import Path, read_whole, write_whole
 from pyxfer._document.fleets import Fleet, HostReport, fleet_problems, host_problems
 from pyxfer._document.links import Links, links_problems
+from pyxfer._document.offloads import OffloadPlan, plan_problems
 from pyxfer._document.runs import Run, run_problems
 from pyxfer._document.sessions import XferSession, session_problems
 from pyxfer._document.watches import Watched, watch_problems
@@ -67,7 +69,8 @@ SESSION = Kind("pytest", XferSession, "a session of pytest", "pytest --xfer-json
 LINKS = Kind("links", Links, "a run of links", "pyxfer links --export-json", links_problems)
 HOST = Kind("host", HostReport, "the document of a host", "pyxfer fleet host --export-json", host_problems)
 FLEET = Kind("fleet", Fleet, "a fleet", "pyxfer fleet judge --export-json", fleet_problems)
-KINDS: tuple[Kind[Any], ...] = (RUN, WATCH, BASELINE, COMPARISON, EXAMINATION, SESSION, LINKS, HOST, FLEET)
+PLAN = Kind("plan", OffloadPlan, "a plan", "pyxfer plan --export-json", plan_problems)
+KINDS: tuple[Kind[Any], ...] = (RUN, WATCH, BASELINE, COMPARISON, EXAMINATION, SESSION, LINKS, HOST, FLEET, PLAN)
 _BY_STRUCT = {kind.struct: kind for kind in KINDS}
 
 
@@ -196,7 +199,8 @@ def _parse(data: bytes, source: str, title: str) -> Any:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         if not data.strip():
             raise DocumentError(f"{source} is empty: the {title} was never written to it.") from error
-        if "truncated" in str(error) and data.lstrip()[:1] == b"{":
+        is_open = "truncated" in str(error) or data.rstrip()[-1:] != b"}"  # within a number it is malformed
+        if is_open and data.lstrip()[:1] == b"{":
             raise DocumentError(
                 f"{source} is cut short: fetch it again from where it came, or measure again."
             ) from error
@@ -256,15 +260,21 @@ SCHEMA_PYTHON = (3, 11)
 """Before 3.11 `tuple[str, ...]` and `tuple[int, ...]` have the same name, so msgspec confuses their facts."""
 
 
+UNSEALED: dict[str, type[Any]] = {"thresholds": Thresholds}
+"""What other programs read and pyxfer does not: it has a schema and no digest."""
+
+
 def schema(struct: type[Any]) -> Json:
-    kind = _BY_STRUCT[struct]
     if sys.version_info < SCHEMA_PYTHON:
         raise UsageError("This Python is too old for JSON Schemas: run pyxfer schema with Python 3.11 or later.")
-    made: Json = _dedented(msgspec.json.schema(kind.struct))
-    fields = made["$defs"][kind.struct.__name__]
-    fields["properties"][DIGEST] = {"description": "SHA-256 of all other fields.", "type": "string"}
-    fields["required"].append(DIGEST)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"pyxfer {kind.title}", **made}
+    made: Json = _dedented(msgspec.json.schema(struct))
+    titles = {each: name for name, each in UNSEALED.items()}
+    if struct not in titles:
+        titles[struct] = _BY_STRUCT[struct].title
+        fields = made["$defs"][struct.__name__]
+        fields["properties"][DIGEST] = {"description": "SHA-256 of all other fields.", "type": "string"}
+        fields["required"].append(DIGEST)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"pyxfer {titles[struct]}", **made}
 
 
 def _dedented(value: Any) -> Any:

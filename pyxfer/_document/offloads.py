@@ -1,16 +1,18 @@
-"""Whether moving blocks to host memory and back pays, and the blocks of models. These results are no documents."""
+"""The document of a plan, whether moving blocks to host memory and back pays; and the blocks of models."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
-from pyxfer._document.blocks import BlockMethod
-from pyxfer._document.machines import Fact, Moment
+from pyxfer._document.blocks import BlockMemory, BlockMethod
+from pyxfer._document.checks import AtLeastOne, Positive, Problems
+from pyxfer._document.intervals import MIN_TRIALS
+from pyxfer._document.machines import Fact, Moment, SavedDocument
 from pyxfer._document.printing import ShortRepr
-from pyxfer._document.runs import OneWay
+from pyxfer._document.runs import BlockOrder, OneWay
 from pyxfer.units import format_percent, format_seconds, format_size, whole_of
 
 _MOST_TOKENS = 1 << 50
@@ -68,57 +70,70 @@ class Move(msgspec.Struct, frozen=True):
 
     direction: OneWay
     method: BlockMethod
-    seconds: float
-    low_s: float
-    high_s: float
-    gbps: float
+    seconds: Positive
+    low_s: Positive
+    high_s: Positive
+    gbps: Positive
 
 
 class BreakEven(msgspec.Struct, frozen=True):
     """From how many blocks on moving pays, with its interval, and the tokens in them.
 
-    `high`: null if it never pays at the slow end of the interval.
+    `least`, `most`: the numbers of blocks that were compared; at either end it may also be beyond. `high`: null if at
+    the slow end of the interval not even `most` pay.
     """
 
     blocks: int
     low: int
     high: int | None
     tokens: int | None
+    least: int
+    most: int
+
+
+Origin = Literal["given", "kept", "store"]
+"""The run was given, its times were kept on this host for `copy_blocks`, or it is from the store."""
 
 
 class PlanSource(msgspec.Struct, frozen=True):
-    """The run that a plan rests on: its device, host and time."""
+    """What a plan rests on: a device, its host, and when and by what it was measured."""
 
     device: str
     host: str
     taken_at: Moment
+    made_by: Literal["run", "calibration"]
+    origin: Origin
 
 
-class OffloadPlan(ShortRepr, msgspec.Struct, frozen=True):
+class OffloadPlan(ShortRepr, SavedDocument, frozen=True):
     """Whether moving blocks to host memory and back pays against computing them again, on one host.
 
     `seconds`: of all `moves` with their `share` of the link, from `low_s` to `high_s`. `compute_s`: to compute all
-    blocks again. `times_measured`: how many of the largest measured moves such a move consists of, or 1. `few_trials`:
-    the run has too few trials of such moves for an interval, so that of the plan is too narrow.
+    blocks again. `times_measured`: how many of the largest measured moves such a move consists of, or 1. `trials`: the
+    fewest of a cell that the times follow from; with less than six the interval is too narrow.
     """
 
+    DERIVED_BY: ClassVar[str] = "pyxfer._blocks.offload:derive_plan"
+
+    kind: Literal["plan"]
     verdict: OffloadVerdict
-    block_bytes: int
-    blocks: int
-    tokens: int | None
-    compute_s: float
-    seconds: float
-    low_s: float
-    high_s: float
+    block_bytes: AtLeastOne
+    blocks: AtLeastOne
+    tokens: AtLeastOne | None
+    compute_s: Positive
+    seconds: Positive
+    low_s: Positive
+    high_s: Positive
     moves: tuple[Move, ...]
     break_even: Fact[BreakEven]
-    memory: str
-    order: str
-    share: float
-    times_measured: float
-    few_trials: bool
+    memory: BlockMemory
+    order: BlockOrder
+    share: Positive
+    times_measured: Positive
+    trials: AtLeastOne
     source: PlanSource
     layout: KvLayout | None = None
+    schema_version: int = 1
 
     @property
     def moved_bytes(self) -> int:
@@ -140,9 +155,10 @@ class OffloadPlan(ShortRepr, msgspec.Struct, frozen=True):
     def sentences(self) -> tuple[str, ...]:
         """The verdict, where both ways are equal, what keeping means, and what the figures rest on."""
         layout = () if self.layout is None else (str(self.layout),)
-        return (*layout, self._verdict(), *self._equal(), self._keeping(), *self._grounds())
+        return (*layout, self.verdict_sentence(), *self._equal(), self._keeping(), *self._grounds())
 
-    def _verdict(self) -> str:
+    def verdict_sentence(self) -> str:
+        """What pays, with both times."""
         what = "Storing and loading" if len(self.moves) > 1 else "Loading"
         of_tokens = "" if self.tokens is None else f", {counted(self.tokens, 'token')}"
         verdict = {
@@ -171,13 +187,11 @@ class OffloadPlan(ShortRepr, msgspec.Struct, frozen=True):
         if even is None:
             return equal, f"At this rate of computing, {self.break_even.reason}."
         tokens = "" if even.tokens is None else f" ({counted(even.tokens, 'token')})"
+        first = f"At this rate of computing, moving pays from {_edge(even)}{counted(even.blocks)}{tokens} on"
         if (even.low, even.high) == (even.blocks, even.blocks):
-            interval = ""
-        elif even.high is None:
-            interval = f", at best from {even.low:,} and at worst never"
-        else:
-            interval = f", at best from {even.low:,} and at worst from {even.high:,}"
-        return equal, f"At this rate of computing, moving pays from {counted(even.blocks)}{tokens} on{interval}."
+            return equal, f"{first}."
+        worst = f"not even from {even.most:,}" if even.high is None else f"from {even.high:,}"
+        return equal, f"{first}, at best from {even.low:,} and at worst {worst}."
 
     def _keeping(self) -> str:
         kept = f"Keeping the blocks on the GPU costs no time, but {format_size(self.moved_bytes)} of its memory"
@@ -188,18 +202,40 @@ class OffloadPlan(ShortRepr, msgspec.Struct, frozen=True):
     def _grounds(self) -> tuple[str, ...]:
         found = []
         if self.share < 1:
-            found.append(f"The moves are taken to have {format_percent(self.share)} of the link.")
+            found.append(
+                f"The moves are taken to have {format_percent(self.share)} of the link: the time that their bytes need "
+                "on it grows, and what a call costs does not."
+            )
         if self.times_measured > 1:
             found.append(
                 f"The largest such move that was measured is smaller by a factor of {self.times_measured:.3g}: the "
                 "time is that of so many of them."
             )
-        if self.few_trials:
+        if self.trials < MIN_TRIALS:
+            again = "with a longer --budget" if self.source.made_by == "run" else "with pyxfer blocks"
             found.append(
-                "The run has too few trials of such moves for an interval, so this one is too narrow: measure them "
-                "again with a longer --budget."
+                f"The times rest on cells of as few as {counted(self.trials, 'trial')}, and an interval needs "
+                f"{MIN_TRIALS}, so this one is too narrow: measure again {again}."
             )
         return tuple(found)
+
+
+def plan_problems(plan: OffloadPlan) -> Problems:
+    """What `pyxfer plan` never writes: moves that are not one for each way, and an interval without its figure."""
+    if [move.direction for move in plan.moves] not in (["d2h", "h2d"], ["h2d"]):
+        yield "moves", "are not those of storing and loading"
+    even = plan.break_even.value
+    if even is not None:
+        most = even.most if even.high is None else even.high
+        if not 1 <= even.least <= even.low <= even.blocks <= most <= even.most:
+            yield "break_even", "is not within its interval and the numbers of blocks that were compared"
+
+
+def _edge(even: BreakEven) -> str:
+    """Fewer may pay too if the fewest that were measured do; of one block there are no fewer."""
+    if even.blocks == even.least > 1:
+        return "at most "
+    return "at least " if even.blocks == even.most > 1 else ""
 
 
 def counted(number: int, what: str = "block") -> str:

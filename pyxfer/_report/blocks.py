@@ -75,11 +75,13 @@ def _wins_text(cells: Sequence[Cell]) -> str:
             wins[cell.equal[0]] = wins.get(cell.equal[0], 0) + 1
     equal = len(cells) - sum(wins.values())
     parts = [f"the {NAMES[method]} in {wins[method]}" for method in sorted(wins, key=lambda method: -wins[method])]
-    parts += [f"two or more about equal in {equal}"] if equal else []
     best = max((cell.best for cell in cells), key=lambda row: row.gbps or 0.0)
     share = "" if best.of_ceiling is None else f", {units.format_percent(best.of_ceiling)} of the ceiling"
     most = f"at most {units.format_gbps(best.gbps or 0.0)}{share}"
-    return f"the fastest is {', '.join(parts)} of {counted(len(cells), 'cell')}; {most}."
+    certain = f"the fastest is {', '.join(parts)} of {counted(len(cells), 'cell')}; " if parts else ""
+    where = f"{equal}" if parts else "all cells" if equal > 1 else "the only cell"
+    unsure = f"in {where} two or more methods are equally fast within their intervals; " if equal else ""
+    return f"{certain}{unsure}{most}."
 
 
 def print_blocks(run: Run, page: Page) -> None:

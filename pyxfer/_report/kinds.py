@@ -8,7 +8,7 @@ from textwrap import indent
 from typing import Any
 
 from pyxfer._document.printing import VEGA_LITE
-from pyxfer._report import baseline, comparison, doctor, fleet, history, links, run, session, watch
+from pyxfer._report import baseline, comparison, doctor, fleet, history, links, offload, run, session, watch
 from pyxfer._report.grid import Grid, escape_markdown
 from pyxfer._report.layout import Page, checked_columns
 from pyxfer._report.plots import WIDE, Make, Spec, themed
@@ -17,7 +17,7 @@ from pyxfer._report.tables import library
 from pyxfer.errors import UsageError
 
 REPORTS: tuple[Report[Any], ...] = (
-    *(module.REPORT for module in (run, links, watch, doctor, baseline, comparison, history, session, fleet)),
+    *(module.REPORT for module in (run, links, watch, doctor, baseline, comparison, history, session, fleet, offload)),
     fleet.HOST_REPORT,
 )
 _BY_STRUCT = {report.struct: report for report in REPORTS}

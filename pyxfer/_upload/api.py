@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from pyxfer._machine.engine import is_host
 from pyxfer._upload import pinning
 from pyxfer._upload.device_arrays import KDL_CUDA
-from pyxfer._upload.uploader import Uploader, device_of
+from pyxfer._upload.uploader import ON_HOST, Uploader, device_of
 from pyxfer.native import HOST
 
 if TYPE_CHECKING:
@@ -192,15 +192,15 @@ def pin(x: NDArray[Any], device: int | str = 0) -> NDArray[Any]:
     return pinning.pin(uploader.engine, x, uploader.device)
 
 
-def shared_uploader(device: int | str, stacklevel: int = 4) -> Uploader:
+def shared_uploader(device: int | str, stacklevel: int = 4, advice: str = ON_HOST) -> Uploader:
     """The shared uploader of a device. It allocates at its first use, and exists until the process ends.
 
-    `stacklevel` is that of the warning without a GPU, which is for the line of the user's call.
+    `stacklevel` is that of the warning without a GPU, which is for the line of the user's call; `advice` ends it.
     """
     found = _by_name.get(device) if isinstance(device, (int, str)) else None
     if found is not None:
         return found
-    engine, index = device_of(device, stacklevel=stacklevel)
+    engine, index = device_of(device, stacklevel=stacklevel, advice=advice)
     new = Uploader(HOST if is_host(engine) else index)
     found = _by_name[device] = _by_index.setdefault((engine.RUNTIME, index), new)
     return found

@@ -593,14 +593,21 @@ class Uploader(ShortRepr):
             raise
 
 
-def device_of(device: int | str, require_gpu: bool = False, stacklevel: int = 3) -> tuple[Engine, int]:
-    """The engine and the index of a device. Without a GPU it is host memory, with a warning at `stacklevel`."""
+ON_HOST = 'Arrays stay in host memory; device="host" requests that without this warning.'
+
+
+def device_of(
+    device: int | str, require_gpu: bool = False, stacklevel: int = 3, advice: str = ON_HOST
+) -> tuple[Engine, int]:
+    """The engine and the index of a device. Without a GPU it is host memory, with a warning at `stacklevel`.
+
+    `advice`: what the warning says after the reason: what that means for the caller, and what to do.
+    """
     choice = choose(device, require_gpu)
     if choice.reason and not could_be_device(device):
         raise UsageError(f"{device!r:.60} is not a device: give an index, a UUID, a PCI address, or 'host'")
     if choice.reason:
-        message = f'{choice.reason} Arrays stay in host memory; device="host" requests that without this warning.'
-        warnings.warn(message, FallbackWarning, stacklevel)
+        warnings.warn(f"{choice.reason} {advice}", FallbackWarning, stacklevel)
     if is_host_name(device) or choice.reason:
         return choice.engine, 0
     if isinstance(device, int) and 0 <= device < choice.engine.device_count():

@@ -30,6 +30,13 @@ def test_its_array_has_a_row_for_each_block(pool: pyxfer.BlockPool, own_movers: 
     assert repr(pool) == "<BlockPool 10 blocks of 256 B: 10 free>"
 
 
+@pytest.mark.usefixtures("no_gpu")
+def test_without_a_gpu_the_warning_is_at_the_callers_line() -> None:
+    with pytest.warns(pyxfer.FallbackWarning, match='device="host"') as caught:
+        pyxfer.BlockPool(10, "256B").close()
+    assert [each.filename for each in caught] == [__file__]
+
+
 def test_new_blocks_are_neighbours_and_freed_ones_are_used_again(pool: pyxfer.BlockPool) -> None:
     first, second = pool.allocate(4), pool.allocate(6)
     assert first.tolist() == [0, 1, 2, 3]

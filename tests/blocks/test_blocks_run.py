@@ -100,8 +100,9 @@ def test_strided_needs_order_and_pageable_memory_is_packed_or_looped() -> None:
         ({"memory": "pageable", "method": "kernel"}, "kernel cannot move blocks"),
         ({"memory": "registered"}, "memory"),
         ({"method": "teleport"}, "method"),
-        ({"size": "1GiB"}, "size 1073741824 is too large: give at most 64 MiB."),
-        ({"count": "2000000"}, "count 2000000 is too large: give at most 1,000,000."),
+        ({"size": "1GiB"}, "size 1 GiB is too large: give at most 64 MiB."),
+        ({"count": "16KiB"}, "count '16KiB' is not a list of at most 200 whole numbers above zero: write numbers"),
+        ({"count": "2000000"}, "count 2,000,000 is too large: give at most 1,000,000 blocks."),
         ({"size": "1MiB", "count": "1000"}, "A trial moves at most 1 MiB on this host"),
     ],
 )
@@ -292,6 +293,16 @@ def test_ctrl_c_returns_what_was_measured(tmp_path: Path) -> None:
     run = codec.load(path)
     assert run.ended == "interrupted"
     assert any(row.gbps for row in rows_of(run))
+
+
+def test_an_interrupted_run_leaves_the_thresholds_of_an_earlier_one(tmp_path: Path) -> None:
+    path = tmp_path / "thresholds.json"
+    path.write_text("earlier", encoding="utf-8")
+    small = ("--size", "4KiB", "--count", "16", "--memory", "pinned", "--budget", "60s", "--precision", "0.01%")
+    result = interrupt_when("measuring", "blocks", "--device", "host", *small, "--export-thresholds", str(path))
+    assert result.returncode == 130, result.stderr
+    assert path.read_text(encoding="utf-8") == "earlier"
+    assert f"'{path}' was left as it is" in result.stderr
 
 
 def test_the_command_writes_thresholds(tmp_path: Path, command: Any) -> None:

@@ -248,6 +248,16 @@ def test_without_page_locked_memory_for_a_ring(own_movers: Engine) -> None:
     destination.require(source.rows, [1, 1, 3], [1, 2, 0])
 
 
+@pytest.mark.usefixtures("no_gpu", "own_movers")
+def test_without_a_gpu_the_warning_is_at_the_callers_line_and_says_what_to_do_instead() -> None:
+    host = np.zeros((4, 16), np.uint8)
+    says_what_to_do = pytest.warns(pyxfer.FallbackWarning, match=r"destination\[\.\.\.\] = source")
+    with says_what_to_do as caught, pytest.raises(pyxfer.UsageError, match="both pools are in host memory"):
+        pyxfer.copy_blocks(host, host.copy(), [0], [1])
+    assert [each.filename for each in caught] == [__file__]
+    assert "device=" not in str(caught[0].message)
+
+
 def test_a_lost_device_ends_the_call(pools: tuple[Guarded, Guarded]) -> None:
     source, destination = pools
     pyxfer.copy_blocks(source.rows, destination.rows, [1], [2])

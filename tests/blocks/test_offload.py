@@ -16,6 +16,7 @@ from samples import KIB, MIB, make_run
 import pyxfer
 from pyxfer._ceiling.derived import derived_row
 from pyxfer._document.codec import to_json
+from pyxfer._document.offloads import BreakEven
 from pyxfer._document.runs import Run
 from pyxfer.errors import StoreError, UsageError
 
@@ -50,11 +51,18 @@ def test_loads_alone_take_half_of_it() -> None:
     assert found.seconds == pytest.approx(BOTH_S / 2)
 
 
-def test_with_half_of_the_link_moves_take_twice_as_long() -> None:
+def test_with_half_of_the_link_the_bytes_take_twice_as_long_and_the_call_does_not() -> None:
     found = plan(share="50%")
-    assert found.seconds == pytest.approx(2 * BOTH_S)
-    assert sum(move.seconds for move in found.moves) == pytest.approx(2 * BOTH_S)
+    more_s = 2 * 1000 * 16 * KIB / 50e9
+    assert found.seconds == pytest.approx(BOTH_S + more_s, rel=0.01)
+    assert sum(move.seconds for move in found.moves) == pytest.approx(found.seconds)
     assert "50.0 % of the link" in str(found)
+    assert "of the link" not in str(plan())
+
+
+def test_with_a_share_a_few_small_blocks_take_as_long_as_before() -> None:
+    whole, part = (pyxfer.plan_offload("4KiB", 1, 1.0, run=RUN, share=share) for share in (1.0, 0.1))
+    assert part.seconds < 1.2 * whole.seconds
 
 
 @pytest.mark.parametrize("compute_s", [1e-3, 2e-3, 8e-3, 60e-3])
@@ -69,6 +77,18 @@ def test_from_the_break_even_on_moving_is_faster(compute_s: float) -> None:
     assert found.high is None or found.high >= found.blocks
 
 
+def test_a_break_even_at_the_fewest_or_the_most_blocks_measured_says_so() -> None:
+    run = make_run_of({"kernel": affine})
+    few = make_blocks_run([row for row in run.measurements if row.batch in (64, 256)])
+    found = pyxfer.plan_offload("1MiB", 64, 1.0, run=few)
+    assert found.break_even.value == BreakEven(64, 64, 64, None, 64, 256 * 64)
+    assert "moving pays from at most 64 blocks on." in str(found)
+    assert "moving pays from 1 block on." in str(pyxfer.plan_offload("1MiB", 64, 1.0, run=RUN))
+    small = make_blocks_run([row for row in run.measurements if row.batch in (64, 256) and row.block_bytes == 4 * KIB])
+    each_s = sum(affine(4 * KIB, count) / count for count in (255, 256))
+    assert "from at least 256 blocks on" in str(pyxfer.plan_offload("4KiB", 64, 64 * each_s, run=small))
+
+
 def test_computing_that_is_always_faster_has_no_break_even() -> None:
     found = plan(1000 * 16 * KIB / 50e9)
     assert found.break_even.value is None
@@ -79,7 +99,7 @@ def test_where_only_the_slow_end_of_the_interval_never_pays_the_break_even_says_
     found = plan(1000 * 2 * 16 * KIB / 50e9 * 1.005)
     assert found.break_even.value is not None
     assert found.break_even.value.high is None
-    assert "at worst never" in str(found)
+    assert "at worst not even from 1,048,576" in str(found)
 
 
 def test_tokens_give_the_break_even_in_tokens_and_the_rate_of_computing() -> None:
@@ -138,8 +158,12 @@ def test_a_plan_is_one_line_sentences_and_json() -> None:
 def test_a_run_of_few_trials_is_told() -> None:
     rows = [msgspec.structs.replace(row, trials=row.trials[:1]) for row in RUN.measurements if row.block_bytes]
     few = make_blocks_run([derived_row(row, RUN.link, ()) for row in rows])
-    assert "too few trials" in str(plan(run=few))
-    assert "too few trials" not in str(plan())
+    found = plan(run=few)
+    assert found.trials == 1
+    assert "cells of as few as 1 trial, and an interval needs 6" in str(found)
+    assert "longer --budget" in str(found)
+    assert plan().trials == 6
+    assert "an interval needs" not in str(plan())
 
 
 # --- refused ---------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
+import block_laws
 import msgspec
 import pytest
 from blocks_samples import make_blocks_run, make_row
@@ -27,11 +28,14 @@ from offload_samples import (
 from plan_agreement import drawn
 from samples import KIB, MIB, make_run
 
+from pyxfer._blocks.choice import cells_of as cells_by_place
+from pyxfer._blocks.choice import thresholds_of
 from pyxfer._blocks.plans import BlockPlan
 from pyxfer._blocks.times import FARTHEST, Cell, Estimate, HostTimes, MoveTimes
 from pyxfer._ceiling.derived import derived_row
 from pyxfer._document.blocks import BlockMethod
 from pyxfer._document.machines import Fact
+from pyxfer._document.runs import Run
 
 
 def cells_of(law: Law, sizes: Sequence[int] = SIZES, counts: Sequence[int] = COUNTS, spread: float = 0.0) -> list[Cell]:
@@ -41,6 +45,12 @@ def cells_of(law: Law, sizes: Sequence[int] = SIZES, counts: Sequence[int] = COU
 
 def spread_by(time_s: float, spread: float = 0.0) -> Estimate:
     return Estimate(time_s, time_s * (1 - spread), time_s * (1 + spread))
+
+
+def host_times(run: Run) -> HostTimes:
+    tables = thresholds_of(run).tables
+    place = ("h2d", "pinned", "random")
+    return HostTimes(next((each for each in tables if (each.direction, each.memory, each.order) == place), None))
 
 
 def known(estimate: Estimate | None) -> Estimate:
@@ -142,11 +152,19 @@ def test_the_range_has_all_counts_with_a_time(block_bytes: int) -> None:
     assert times.at(block_bytes, found.most * 1.01) is None
 
 
+def test_the_comparison_of_laws_meets_the_law_of_a_run_by_the_line_alone() -> None:
+    (cells,) = cells_by_place(make_blocks_run(make_moves(grid("h2d", ("kernel",)), {"kernel": affine}))).values()
+    for part in block_laws.errors(cells, block_laws.line):
+        assert max(part) < 1e-9
+    assert max(block_laws.errors(cells, block_laws.on_logarithms)[0]) > 0.1
+    assert max(block_laws.halves(cells)) < 0.01
+
+
 # --- of a run --------------------------------------------------------------------------------------------------------
 
 
 def test_the_fastest_method_is_taken() -> None:
-    times = HostTimes(make_run_of(LAWS, sizes=(16 * KIB, 64 * KIB)), "h2d", "pinned", "random")
+    times = host_times(make_run_of(LAWS, sizes=(16 * KIB, 64 * KIB)))
     small, large = times.fastest(16 * KIB, 1000), times.fastest(64 * KIB, 1000)
     assert small is not None
     assert large is not None
@@ -155,7 +173,7 @@ def test_the_fastest_method_is_taken() -> None:
 
 def test_a_kernel_moves_only_multiples_of_16_bytes() -> None:
     run = make_run_of({"kernel": kernel, "batch": batch}, sizes=(16 * KIB, 64 * KIB))
-    found = HostTimes(run, "h2d", "pinned", "random").fastest(16 * KIB + 8, 1000)
+    found = host_times(run).fastest(16 * KIB + 8, 1000)
     assert found is not None
     assert found.method == "batch"
 
@@ -171,7 +189,7 @@ def test_rows_of_other_memory_order_or_direction_and_wrong_ones_are_left_out() -
     rows = [row for each in [plan, *others] for row in make_row(each)]
     rows += make_row(dataclasses.replace(plan, method="kernel"), verified=Fact(False))
     run = make_blocks_run(rows)
-    found = HostTimes(run, "h2d", "pinned", "random")
+    found = host_times(run)
     assert set(found.methods) == {"batch"}
     time = found.fastest(4 * KIB, 16)
     (row,) = (each for each in run.measurements if each.mode == "batch")
@@ -185,8 +203,8 @@ def test_cells_of_too_few_trials_for_an_interval_are_told() -> None:
     (row,) = make_row(plan)
     once = derived_row(msgspec.structs.replace(row, trials=row.trials[:1]), make_run().link, ())
     rows = [once, *make_row(dataclasses.replace(plan, count=64)), *make_row(dataclasses.replace(plan, count=256))]
-    times = HostTimes(make_blocks_run(rows), "h2d", "pinned", "random").methods["batch"]
-    assert [known(times.at(4 * KIB, count)).few_trials for count in (16, 20, 64, 100)] == [True, True, False, False]
+    times = host_times(make_blocks_run(rows)).methods["batch"]
+    assert [known(times.at(4 * KIB, count)).trials for count in (16, 20, 64, 100)] == [1, 1, 6, 6]
 
 
 # --- agreement -------------------------------------------------------------------------------------------------------
@@ -204,7 +222,7 @@ NOISE = 0.02
 def times_of(host: str, cells: str) -> HostTimes:
     laws = HOSTS[host]
     plans = default_plans(laws) if cells == "default" else grid("h2d", laws)
-    return HostTimes(make_blocks_run(make_moves(plans, laws, NOISE)), "h2d", "pinned", "random")
+    return host_times(make_blocks_run(make_moves(plans, laws, NOISE)))
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -14,9 +15,14 @@ from samples import make_run
 
 import pyxfer
 from pyxfer._baseline.store import open_store
-from pyxfer._document.codec import to_json
+from pyxfer._blocks import calibration
+from pyxfer._blocks.choice import thresholds_of
+from pyxfer._document.codec import encode
 from pyxfer._document.machines import Fact
+from pyxfer._document.offloads import PlanSource
 from pyxfer._document.runs import Run
+from pyxfer._upload.settings import tuning_key
+from pyxfer.native import load
 
 SHAPE = ("--block-bytes", "16KiB", "--blocks", "1000", "--compute", "0.4s")
 
@@ -36,7 +42,7 @@ def test_a_plan_of_blocks_is_that_of_python(command: Command, run: Run, saved: s
     ended = command("plan", *SHAPE, "--run", saved, "--load-only", "--share", "50%", "--export-json", "-")
     assert (ended.returncode, ended.stderr) == (0, "")
     expected = pyxfer.plan_offload("16KiB", 1000, 0.4, run=run, load_only=True, share=0.5)
-    assert json.loads(ended.stdout) == json.loads(to_json(expected))
+    assert ended.stdout == encode(expected).decode()
 
 
 def test_a_plan_of_a_model_is_that_of_its_layout(command: Command, run: Run, saved: str) -> None:
@@ -45,7 +51,7 @@ def test_a_plan_of_a_model_is_that_of_its_layout(command: Command, run: Run, sav
     ended = command("plan", "--model", "llama-8b", *words, *rate, "--run", saved, "--export-json", "-")
     layout = pyxfer.kv_layout("llama-8b", split="kv", tensor_parallel=2, kv_dtype="fp8", block_tokens=32)
     expected = pyxfer.plan_offload(layout=layout, tokens=4096, prefill=12000, run=run)
-    assert json.loads(ended.stdout) == json.loads(to_json(expected))
+    assert ended.stdout == encode(expected).decode()
 
 
 def test_a_plan_of_a_config_reads_it(command: Command, saved: str, tmp_path: Path) -> None:
@@ -77,7 +83,14 @@ def test_the_lists_of_a_file_are_no_words_of_a_plan(
     assert command("plan", *SHAPE, "--run", saved).returncode == 0
 
 
-# --- the store -------------------------------------------------------------------------------------------------------
+def test_a_saved_plan_is_shown_again(command: Command, saved: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "plan.json")
+    page = command("plan", *SHAPE, "--run", saved, "--export-json", path).stdout
+    again = command("show", path)
+    assert (again.returncode, again.stdout, again.stderr) == (0, page, "")
+
+
+# --- what is kept, and the store -------------------------------------------------------------------------------------
 
 
 def of_this_host(run: Run, name: str, uuid: str = "GPU-1", taken_at: str = "2026-01-01T00:00:00+00:00") -> Run:
@@ -86,6 +99,53 @@ def of_this_host(run: Run, name: str, uuid: str = "GPU-1", taken_at: str = "2026
         environment=msgspec.structs.replace(run.environment, host=platform.node(), taken_at=taken_at),
         device=msgspec.structs.replace(run.device, name=name, uuid=Fact(uuid)),
     )
+
+
+@pytest.fixture
+def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Keep thresholds of a run as if they were of this host, or of another one."""
+    monkeypatch.setenv("PYXFER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYXFER_STORE", str(tmp_path / "none.db"))
+
+    def kept(run: Run, name: str, taken_at: str, made_by: str = "run", host: str = "") -> None:
+        key = msgspec.structs.replace(tuning_key(load("host"), 0), device=name, host=host or platform.node())
+        found = msgspec.structs.replace(thresholds_of(run), device=name, taken_at=taken_at, made_by=made_by)
+        calibration.keep(key, found)
+
+    return kept
+
+
+def test_without_a_run_what_is_kept_of_this_host_is_taken(
+    command: Command, run: Run, keep: Callable[..., None]
+) -> None:
+    keep(run, "calibrated", "2026-01-04T00:00:00+00:00", "calibration")
+    page = command("plan", *SHAPE).stdout
+    assert page.startswith("calibrated, from the quick calibration of copy_blocks on")
+    keep(run, "old", "2026-01-01T00:00:00+00:00")
+    keep(run, "new", "2026-01-02T00:00:00+00:00")
+    keep(run, "elsewhere", "2026-01-03T00:00:00+00:00", host="another")
+    page = command("plan", *SHAPE).stdout
+    assert page.startswith("new, from blocks measured on")
+    assert page.splitlines()[0].endswith("on 2026-01-02, kept on this host")
+    found = pyxfer.plan_offload("16KiB", 1000, 0.4)
+    assert found.source == PlanSource("new", platform.node(), "2026-01-02T00:00:00+00:00", "run", "kept")
+    assert found.seconds == pyxfer.plan_offload("16KiB", 1000, 0.4, run=run).seconds
+
+
+def test_a_stored_run_is_better_than_a_calibration(
+    command: Command, run: Run, keep: Callable[..., None], tmp_path: Path
+) -> None:
+    keep(run, "calibrated", "2026-01-04T00:00:00+00:00", "calibration")
+    with open_store(str(tmp_path / "none.db")) as opened:
+        opened.add_run(of_this_host(run, "stored"))
+    assert command("plan", *SHAPE).stdout.splitlines()[0].endswith("2026-01-01, from the store")
+
+
+@pytest.mark.usefixtures("keep")
+def test_where_nothing_was_measured_it_says_so(command: Command) -> None:
+    ended = command("plan", *SHAPE)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert "run pyxfer blocks, which keeps its times" in ended.stderr
 
 
 def test_the_newest_blocks_of_this_host_are_those_of_the_store(command: Command, run: Run, tmp_path: Path) -> None:

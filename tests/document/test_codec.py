@@ -21,6 +21,7 @@ from files_samples import make_files_run
 from fleet_samples import make_fleet, make_host
 from framework_samples import make_image_batch_run
 from link_samples import make_links
+from offload_samples import make_plan
 from order_samples import make_orders_run
 from samples import make_environment, make_run
 from watch_samples import make_stalled, make_unseen, make_watched
@@ -28,6 +29,8 @@ from xfer_samples import row_of, session
 
 from pyxfer._baseline.compare import compare_samples
 from pyxfer._baseline.samples import Sample
+from pyxfer._blocks.choice import thresholds_of
+from pyxfer._blocks.layouts import kv_layout
 from pyxfer._doctor.examine import examine, examine_run, nearest_known, without_trials
 from pyxfer._document import codec
 from pyxfer._document.codec import KINDS, Kind
@@ -63,6 +66,7 @@ SAMPLES: dict[str, list[Any]] = {
 SAMPLES["links"] = [make_links(groups=("together", "latency", "small")), make_links(1, groups=("local",))]
 SAMPLES["host"] = [make_host(), make_host("\u0000 <b>", {"h2d:gpu0:pinned:256MiB": None}, environment=None)]
 SAMPLES["fleet"] = [make_fleet()]
+SAMPLES["plan"] = [make_plan(), make_plan(layout=kv_layout("llama-8b"), tokens=4096)]
 TEXTS = {name: codec.encode(documents[0]) for name, documents in SAMPLES.items()}
 REQUIRED = {
     "run": "device",
@@ -74,6 +78,7 @@ REQUIRED = {
     "links": "devices",
     "host": "cells",
     "fleet": "cohorts",
+    "plan": "verdict",
 }
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -261,6 +266,14 @@ def test_the_schema_fits_the_documents(kind: Kind[Any]) -> None:
     with pytest.raises(jsonschema.ValidationError, match=f"'{missing}' is a required property"):
         validator.validate(data)
     assert f"missing required field `{missing}`" in refused(kind, json.dumps(data).encode())
+
+
+@makes_schema
+def test_the_schema_of_thresholds_fits_them_and_has_no_digest() -> None:
+    schema = codec.schema(codec.UNSEALED["thresholds"])
+    jsonschema.Draft202012Validator(schema).validate(json.loads(codec.to_json(thresholds_of(make_blocks_run()))))
+    assert schema["title"] == "pyxfer thresholds"
+    assert codec.DIGEST not in schema["$defs"]["Thresholds"]["properties"]
 
 
 @pytest.mark.skipif(sys.version_info >= codec.SCHEMA_PYTHON, reason="this Python makes the schema")
