@@ -95,7 +95,7 @@ def test_a_layout_a_cast_or_a_dtype_adds_orders_of_work(conversions: Any, forms:
 def test_without_these_there_are_no_orders_of_work() -> None:
     (task,) = request(["torch"], workload="image-batch").tasks(load_framework("torch"))
     assert "torch.upload-converted" not in task.routes
-    assert task.forms == task.casts == ()
+    assert (task.forms, task.casts) == ((), ())
 
 
 def test_orders_of_work_can_be_measured_alone_and_in_other_batches() -> None:

@@ -17,6 +17,7 @@ from pyxfer._frameworks.messages import FromWorker, Marker, Rows, Task
 from pyxfer._frameworks.orders import Code, Order, make_orders, with_forms
 from pyxfer._frameworks.registry import derive_run
 from pyxfer._machine.devices import find_device
+from pyxfer.errors import RefusedError
 from pyxfer.native import Choice, Engine, load
 
 NBYTES = 2 * IMAGE_BYTES
@@ -61,7 +62,7 @@ class Swapped(Stored):
 
 
 def unavailable(*_: Any) -> Any:
-    raise orders.RefusedError("pyxfer.upload takes no layout")
+    raise RefusedError("pyxfer.upload takes no layout")
 
 
 def orders_of(convert: Any) -> tuple[Order, ...]:
