@@ -42,10 +42,7 @@ settings.load_profile("ci" if "CI" in os.environ else "here")
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads its options
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Use one process more than there are cores for the whole suite: a third of its time is waiting.
-
-    A selection of tests is faster in one process.
-    """
+    """Use one process more than cores for the whole suite, which often waits. A few tests are faster in one process."""
     option = config.option
     if hasattr(config, "workerinput") or not config.pluginmanager.hasplugin("xdist"):
         return
