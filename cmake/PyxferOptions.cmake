@@ -2,6 +2,9 @@
 add_library(pyxfer_options INTERFACE)
 target_include_directories(pyxfer_options INTERFACE "${CMAKE_CURRENT_SOURCE_DIR}/csrc")
 target_compile_options(pyxfer_options INTERFACE
+  # Not CMAKE_CXX_STANDARD, whose flag CMake 3 and 4 put in different places: a compiler cache would recognise nothing
+  # that the other has compiled.
+  -std=c++17
   -Wall -Wextra -Wpedantic -Wconversion -Wshadow
   $<$<BOOL:${PYXFER_WERROR}>:-Werror>
   # Errors show __FILE__: as a path from the root of the project.

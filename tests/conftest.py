@@ -42,14 +42,14 @@ settings.load_profile("ci" if "CI" in os.environ else "here")
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads its options
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Use a process for each core for the whole suite. A selection of tests is faster in one process."""
+    """Use one process more than cores for the whole suite, which often waits. A few tests are faster in one process."""
     option = config.option
     if hasattr(config, "workerinput") or not config.pluginmanager.hasplugin("xdist"):
         return
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not (option.keyword or option.usepdb)
     if whole and option.numprocesses is None and not option.tx:
-        cores = min(len(os.sched_getaffinity(0)), MAX_PROCESSES)
-        option.numprocesses, option.dist = (cores if cores > 1 else 0), "worksteal"
+        cores = len(os.sched_getaffinity(0))
+        option.numprocesses, option.dist = (min(cores + 1, MAX_PROCESSES) if cores > 1 else 0), "worksteal"
 
 
 def pytest_configure() -> None:

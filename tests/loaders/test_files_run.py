@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from files_samples import make_files_run, make_load, make_loads
 from loaders.own_loaders import right
+from marks import slow
 from msgspec.structs import replace
 from safetensors.numpy import save_file
 
@@ -35,11 +36,15 @@ OWN = Path(__file__).with_name("own_loaders.py")
 ARRAYS = {f"layer.{number}": np.arange(number, number + 70_000, dtype=np.float32) for number in range(4)}
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> str:
-    path = str(tmp_path / "model.safetensors")
+def saved_in(folder: Path) -> str:
+    path = str(folder / "model.safetensors")
     save_file(ARRAYS, path)
     return path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    return saved_in(tmp_path)
 
 
 def run_files(path: str, loader: Sequence[str] = (), **options: Any) -> Run:
@@ -84,6 +89,16 @@ def test_shares_are_of_the_slower_of_link_and_reads(model: str) -> None:
     assert limit.gbps == least
 
 
+FAILING = ("short", "raising", "killed", "second_killed", "absent", "wrong")
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One run of all loaders that fail, each in a process of its own."""
+    folder = tmp_path_factory.mktemp("failed")
+    return run_files(saved_in(folder), [*map(own, FAILING), f"{folder}/none.py:load"], budget=0.5)
+
+
 @pytest.mark.parametrize(
     ("name", "reason", "ended"),
     [
@@ -92,22 +107,22 @@ def test_shares_are_of_the_slower_of_link_and_reads(model: str) -> None:
         ("killed", "it was killed (SIGKILL; possibly out of memory)", "crashed"),
         ("second_killed", "it was killed (SIGKILL; possibly out of memory)", "crashed"),
         ("absent", "does not define absent when imported", "unavailable"),
+        ("load", "FileNotFoundError", "unavailable"),
     ],
 )
 def test_a_loader_that_fails_has_a_reason_and_the_others_their_figures(
-    model: str, name: str, reason: str, ended: str
+    failed: Run, name: str, reason: str, ended: str
 ) -> None:
-    run = run_files(model, [own(name)])
-    row = row_of(run, f"own.{name}")
+    row = row_of(failed, f"own.{name}")
     assert row.gbps is None
     assert reason in str(row.rate.reason)
-    worker = next(worker for worker in run.workers if worker.name == row.route)
+    worker = next(worker for worker in failed.workers if worker.name == row.route)
     assert (worker.ended, reason in str(worker.reason)) == (ended, True)
-    assert row_of(run, "pyxfer.load-tensors").gbps
+    assert row_of(failed, "pyxfer.load-tensors").gbps
 
 
-def test_wrong_contents_have_no_rate(model: str) -> None:
-    row = row_of(run_files(model, [own("wrong")]), "own.wrong")
+def test_wrong_contents_have_no_rate(failed: Run) -> None:
+    row = row_of(failed, "own.wrong")
     assert (row.verified.value, row.gbps) == (False, None)
     assert row.summary is not None
 
@@ -116,11 +131,6 @@ def test_a_loader_that_hangs_is_ended(model: str) -> None:
     run = run_files(model, [own("stuck")], patience=2.0)
     worker = next(worker for worker in run.workers if worker.name == "own.stuck")
     assert (worker.ended, worker.reason) == ("hung", "it sent nothing for 2.00 s")
-
-
-def test_a_script_that_does_not_exist_is_a_reason(model: str, tmp_path: Path) -> None:
-    run = run_files(model, [f"{tmp_path}/none.py:load"])
-    assert "FileNotFoundError" in str(row_of(run, "own.load").rate.reason)
 
 
 def test_cold_files_are_read_past_the_page_cache(model: str) -> None:
@@ -315,7 +325,7 @@ def test_loaders_that_cannot_read_the_files_are_left_out_or_have_the_reason(tmp_
     assert row.rate.reason == "it reads .safetensors files only"
 
 
-@pytest.mark.parametrize(("name", "code"), [("right", 0), ("raising", 0), ("killed", 4), ("wrong", 4)])
+@pytest.mark.parametrize(("name", "code"), [slow("right", 0), ("raising", 0), slow("killed", 4), ("wrong", 4)])
 def test_the_exit_code_says_whether_loads_were_measured(command: Any, model: str, name: str, code: int) -> None:
     asked = ("files", model, "--device", "host", "--state", "warm", "--budget", "0.1s")
     result = command(*asked, "--to", "numpy", "--loader", f"{own(name)},{own('pairs')}")

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from link_samples import h200_rate, make_links, peer_links
+from marks import slow
 from pages import plots_of, titles_of, values_of
 from report_samples import DOCUMENTS, make_links_of_four
 
@@ -109,7 +110,7 @@ def test_a_pair_without_nvlink_sampled_pairs_and_the_error_rate_are_named() -> N
     assert any("0.1 % of maps like this, from 5 pairs" in text for text in limits(fewer))
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("count", [1, slow(2), slow(3), 4])
 @pytest.mark.parametrize("columns", [80, 120])
 def test_every_page_fits(count: int, columns: int) -> None:
     run = make_links(count, nodes=(0, 1))

@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from baseline.store import postgres
+from sqlalchemy import Engine, event
 
 from pyxfer._baseline.store import Store, open_store
 
 DATABASES = ("sqlite", "postgresql")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """A test kills a process and not the machine, so SQLite in this process need not wait for the disk."""
+
+    def leave_to_the_system(connection: object, _: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous=OFF")
+
+    event.listen(Engine, "connect", leave_to_the_system)
+    yield
+    event.remove(Engine, "connect", leave_to_the_system)
 
 
 @pytest.fixture(scope="session")
