@@ -62,7 +62,7 @@ class Usual:
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         library: Any = import_module(peer.name)
-        cast: dict[str, Callable[[Any, str], Any]] = {
+        casts: dict[str, Callable[[Any, str], Any]] = {
             "torch": lambda y, dtype: y.to(getattr(library, dtype)),
             "tensorflow": lambda y, dtype: library.cast(y, dtype),  # noqa: PLW0108 - others have no cast
         }
@@ -78,7 +78,7 @@ class Usual:
             "jax": lambda y: library.lax.bitcast_convert_type(y, "int16"),
             "cupy": lambda y: y.view("int16"),
         }
-        self.cast = cast.get(peer.name, lambda y, dtype: y.astype(dtype))
+        self.cast: Callable[[Any, str], Any] = casts.get(peer.name, lambda y, dtype: y.astype(dtype))
         self.permute = permute[peer.name]
         self.bits = bits[peer.name]
 
