@@ -6,7 +6,7 @@
 A case is a framework, a dtype and that of its result, a layout or none, and a size from 1 to 256 MiB, all drawn by the
 seed. Each is measured from the call of `pyxfer.upload` to the arrival. It is predicted by
 `pyxfer._upload.on_the_way`, from other uploads of the same rounds, as by `pyxfer explain`: of the same array without a
-conversion, a cast of one size whose excess is the cost of a conversion, and for each pair that shrinks, a cast at three
+conversion, a cast of one size whose excess is the cost of a conversion, and for each pair that shrinks, a cast at five
 sizes. All are made once a round in another order, twice each time, of which the second is timed: as in a loop, its
 memory is there. The times are medians.
 The exit status is 1 if fewer than 90 % of the predictions are within 10 % of the measured time.
@@ -39,7 +39,7 @@ from pyxfer.units import format_seconds, format_size
 MIB = 1 << 20
 SMALLEST, LARGEST = MIB, 256 * MIB
 MOST_RESULT = 1 << 30
-CASTING_SIZES = (MIB, 16 * MIB, 256 * MIB)
+CASTING_SIZES = (MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
 LAUNCH_BYTES = 2 * MIB
 LONG_BYTES = 8
 PIXELS = (64, 64, 3)

@@ -476,8 +476,8 @@ def on_the_way_text(explained: Explained, predicted: OnTheWay) -> str:
     took, low, high, now = map(units.format_seconds, (predicted.seconds, predicted.low_s, predicted.high_s, now_s))
     return (
         f"pyxfer.upload with a cast to {predicted.dtype}: {took} ({low} to {high}) instead of {now}, "
-        f"{times_text(now_s / predicted.seconds)} times as fast: {units.format_size(row.nbytes)} cross{less}, as fast as "
-        f"{clean(predicted.staged.route)} sends them here, and the GPU casts each piece behind its copy"
+        f"{times_text(now_s / predicted.seconds)} times as fast: {units.format_size(row.nbytes)} cross{less}, as fast "
+        f"as {clean(predicted.staged.route)} sends them here, and the GPU casts each piece behind its copy"
     )
 
 

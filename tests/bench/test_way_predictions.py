@@ -51,7 +51,7 @@ def test_cases_are_those_of_the_seed_and_convert() -> None:
     assert {case.permutes for case in DRAWN} == {True, False}
 
 
-def test_a_pair_that_shrinks_is_measured_at_three_sizes_without_a_layout() -> None:
+def test_a_pair_that_shrinks_is_measured_at_five_sizes_without_a_layout() -> None:
     (case, *_) = (each for each in DRAWN if each.result_bytes < each.nbytes)
     basis = [each for each in basis_of([case]) if (each.source, each.target) == (case.source, case.target)]
     assert len(basis) == len(CASTING_SIZES)
