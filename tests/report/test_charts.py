@@ -58,6 +58,7 @@ NAMES = {
     "fleet": ["fleet"],
     "fleet of two groups": ["fleet"],
     "host": ["figures"],
+    "plan": [],
 }
 
 

@@ -405,7 +405,7 @@ def predicted_page(row: runs.Measurement, *others: runs.Measurement, **overrides
 def test_a_cast_on_the_way_is_predicted_by_the_upload_of_the_same_rounds() -> None:
     text = predicted_page(casting(dma=unknown("not traced")), uploaded(2.5e-3))
     assert text.splitlines()[0] == (
-        "-  pyxfer.upload with a cast to float32: 2.52 ms (2.51 ms to 2.61 ms) instead of 36.9 ms, 14.7 times as fast: "
+        "-  pyxfer.upload with a cast to float32: 2.51 ms (2.51 ms to 2.57 ms) instead of 36.9 ms, 14.7 times as fast: "
         "96 MiB cross instead of 384 MiB, as fast as tf.upload sends them here, and the GPU casts each piece behind "
         "its copy"
     )
@@ -420,7 +420,7 @@ def test_images_are_cast_by_every_route_and_the_kernels_of_the_upload_go() -> No
     )
     sent = uploaded(2.5e-3, breakdown=Fact(make_breakdown((("copying", 2e-3), ("kernels", 0.5e-3)))))
     text = predicted_page(make_explained(), sent, parameters=parameters)
-    assert "with a cast to float32: 2.02 ms (2.01 ms to 2.11 ms)" in text
+    assert "with a cast to float32: 2.01 ms (2.01 ms to 2.07 ms)" in text
     assert "96 MiB cross, as fast as" in text
 
 
