@@ -369,6 +369,8 @@ def better_text(explained: Explained, better: Better) -> str:
         text += f"; needs {clean(row.memory)} memory"
     if is_staged(row):
         text += "; takes ordinary arrays, staged through page-locked memory"
+    if explained.row.route in _CASTS and row.route not in _CASTS:
+        text += "; its array keeps the type of the source"
     recipe = RECIPES.get(row.route)
     return f"{text}; {recipe.condition}" if recipe is not None and recipe.condition else text
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
 from statistics import median
@@ -56,7 +56,6 @@ _ROUNDS = 7
 _MAX_PLANNED = 256
 
 _BYTE = np.dtype(np.uint8)
-_NUMBERS = "biuf"  # NumPy's kinds
 
 
 class Wanted(NamedTuple):
@@ -90,40 +89,59 @@ def wanted_by(tree: Any, dtype: Any, layout: Any) -> list[Wanted | None] | None:
     return found if any(found) else None
 
 
+def require_wishes(dtype: Any, layout: Any) -> None:
+    """Refuse what no array can get."""
+    for given, parse in ((dtype, _dtype_of), (layout, _layout_of)):
+        for each in _leaves(given):
+            if each is not None:
+                parse(each)
+
+
+def _leaves(given: Any) -> Iterator[Any]:
+    below = _children(given)
+    if below is None:
+        yield given
+        return
+    for each in below.values():
+        yield from _leaves(each)
+
+
 def _spread(tree: Any, given: Any, name: str) -> Iterator[Any]:
     """One of each array of a structure. `given` is one for all, or a structure as the tree."""
+    below = _children(given)
     if is_array(tree):
-        if isinstance(given, (list, tuple, dict)):
+        if below is not None:
             raise UsageError(f"{name} is a {type_name(type(given))} where the source has one array: give one {name}")
         yield given
         return
-    children = _children(tree)
-    if not isinstance(given, (list, tuple, dict)):
+    children = _children(tree) or {}
+    if below is None:
         for child in children.values():
             yield from _spread(child, given, name)
         return
-    below = given if isinstance(given, dict) else dict(zip(_names(given, children), given, strict=False))
-    if len(below) != len(given) or set(below) != set(children):
+    if len(below) == len(children) and not isinstance(given, dict):
+        below = dict(zip(children, below.values(), strict=True))
+    odd = next((repr(step) for step in (*below, *children) if (step in below) != (step in children)), None)
+    if odd is not None:
         raise UsageError(
-            f"{name} has {len(given)} entries for a {type_name(type(tree))} of {len(children)}: give one {name} for "
-            f"all arrays, or the structure of the source with one, or None, for each"
+            f"{name} does not have the structure of the source, where {odd:.40} differs: give one {name} for all "
+            f"arrays, or the structure of the source with one, or None, for each"
         )
     for step, child in children.items():
         yield from _spread(child, below[step], name)
 
 
-def _names(given: Sequence[Any], children: Mapping[Any, Any]) -> list[Any]:
-    return list(children) if len(given) == len(children) else []
-
-
-def _children(tree: Any) -> dict[Any, Any]:
+def _children(tree: Any) -> dict[Any, Any] | None:
+    """The children of a container by what each is called in it; None if it is not a container."""
     if isinstance(tree, dict):
         return tree
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return dict(zip(tree._fields, tree, strict=True))
     if isinstance(tree, (list, tuple)):
         return dict(enumerate(tree))
     if is_dataclass(tree) and not isinstance(tree, type):
         return {field.name: getattr(tree, field.name) for field in fields(tree) if hasattr(tree, field.name)}
-    return {}
+    return None
 
 
 def _dtype_of(given: Any) -> Dtype:
@@ -131,20 +149,25 @@ def _dtype_of(given: Any) -> Dtype:
     if name == BFLOAT16:
         return BFLOAT16
     try:
-        dtype = np.dtype(name)
-    except TypeError as error:
-        raise UsageError(f'{given!r:.60} is not a dtype: give one such as "float32" or "bfloat16"') from error
-    sent = dtype_to_send(dtype)
-    if dtype.kind not in _NUMBERS:
-        raise UsageError(f"numbers do not become {dtype} on the way: give a type of real numbers, such as float32")
-    return sent
+        dtype = given if isinstance(given, np.dtype) else np.dtype(name)
+        return dtype_to_send(dtype)
+    except (TypeError, ValueError, SyntaxError) as error:  # UsageError is a ValueError
+        raise UsageError(
+            f"{_quoted(given)} is not a type of numbers that arrays on a GPU have: give one such as "
+            f'"float32" or "bfloat16"'
+        ) from error
+
+
+def _quoted(given: Any) -> str:
+    """In one line, and short."""
+    return f"{' '.join(repr(given).split()):.60}"
 
 
 def _layout_of(given: Any) -> tuple[str, str]:
     before, arrow, after = given.replace(" ", "").partition("->") if isinstance(given, str) else ("", "", "")
     if not arrow or not before.isalpha() or len(set(before)) != len(before) or sorted(before) != sorted(after):
         raise UsageError(
-            f"{given!r:.60} is not a layout: give the axes of the source, an arrow and the axes of the result, each "
+            f"{_quoted(given)} is not a layout: give the axes of the source, an arrow and the axes of the result, each "
             f'letter once on both sides, such as "NHWC->NCHW"'
         )
     return before, after
@@ -177,7 +200,7 @@ class Converter:
     def upload(self, mover: Mover, target: Target, arrays: list[Any], place: int, wanted: Wanted) -> Any:
         """Upload one of the arrays."""
         try:
-            source, plan = self.plan(source_of(arrays[place]), wanted, mover)
+            source, plan = self._planned_to(target, source_of(arrays[place]), wanted, mover)
             if plan.conversion is not None:
                 return self._send(mover, target, source, plan, plan.conversion)
             address, finish = target.empty(plan.shape, plan.dtype)
@@ -230,7 +253,7 @@ class Converter:
     ) -> tuple[Callable[[int | None], Ticket], Callable[[], Any], Any]:
         """What starts the upload of one of the arrays, what makes the framework's array, and what to keep meanwhile."""
         try:
-            source, plan = self.plan(source_of(arrays[place]), wanted, mover)
+            source, plan = self._planned_to(target, source_of(arrays[place]), wanted, mover)
             address, finish = target.empty(plan.shape, plan.dtype)
         except UsageError as error:
             raise RefusedArrayError(place, error) from error
@@ -264,6 +287,7 @@ class Converter:
             self.has_kernels
             and max(1, math.prod(source.shape)) * max(itemsize_of(before), itemsize_of(after)) > self.max_on_host_bytes
             and isinstance(mover, RingMover)
+            and getattr(before, "kind", "f") != "c"  # kernels have no such items
             and len(extents) <= _MAX_AXES
             and (not extents or math.prod(source.shape) < _MAX_ORDERED)
         )
@@ -282,6 +306,18 @@ class Converter:
             self.has_kernels = False
             return self.plan(source, wanted, mover)
         return source, Plan(shape, after, conversion)
+
+    def _planned_to(self, target: Target, source: Source, wanted: Wanted, mover: Mover) -> tuple[Source, Plan]:
+        """The same for a framework, which may not have the dtype that is wanted."""
+        if wanted.dtype is not None:
+            try:
+                target.require_dtype(wanted.dtype)
+            except UsageError as error:
+                why = " without jax_enable_x64" if "jax_enable_x64" in str(error) else ""
+                raise UsageError(
+                    f"{target.title} has no {name_of(wanted.dtype)}{why}: give another dtype, such as float32"
+                ) from error
+        return self.plan(source, wanted, mover)
 
     def _prepare(self, mover: RingMover, conversion: Conversion, crossing: Dtype, after: Dtype) -> None:
         """Make the kernel now: a transfer that has begun could not be planned anew."""
@@ -333,14 +369,14 @@ def _require_cast(before: Dtype, after: Dtype) -> None:
     kinds = ["f" if isinstance(dtype, str) else dtype.kind for dtype in (before, after)]
     if name_of(before) == name_of(after):
         return
-    if kinds[0] == "c":
+    if "c" in kinds:
         raise UsageError(
-            f"{name_of(before)} does not become {name_of(after)} on the way: send x.real, or x.view of its parts"
+            f"{name_of(before)} does not become {name_of(after)} on the way: convert x before, or send x.real"
         )
     if kinds[0] == "f" and kinds[1] in "iu":
         raise UsageError(
             f"{name_of(before)} does not become {name_of(after)} on the way, because processors and devices differ in "
-            f"what becomes of numbers out of range: round and convert x before, or the array on the device"
+            f"what becomes of numbers out of range: convert x before the upload, or the uploaded array on the device"
         )
 
 

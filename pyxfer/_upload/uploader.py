@@ -20,7 +20,7 @@ from pyxfer._document.printing import ShortRepr
 from pyxfer._machine.devices import could_be_device, find_device
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import DLPACK_TYPES, MAX_BYTES, Source, destination_of, may_be_of_a_file, source_of
-from pyxfer._upload.conversions import Converter, wanted_by
+from pyxfer._upload.conversions import Converter, require_wishes, wanted_by
 from pyxfer._upload.device_arrays import DeviceArray, DevicePool
 from pyxfer._upload.movers import MAX_FETCHED_BYTES, RingMover, copy_on_host, make_mover
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
@@ -271,6 +271,7 @@ class Uploader(ShortRepr):
         if isinstance(batches, (str, bytes, Mapping)):
             raise UsageError(f"batches must be an iterable of arrays or structures of them; got {batches!r:.40}")
         count = depth_of(depth)
+        require_wishes(dtype, layout)
         with self._usable_mover():
             target = target_ahead(self._target(to), count)
         if not is_host(self._engine):

@@ -158,6 +158,12 @@ def test_a_layout_is_a_transposition(sent: Any, way: str, layout: str, shape: tu
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_numbers_are_permuted_by_the_host(sent: Any, way: str, dtype: str) -> None:
+    x = np.random.default_rng(1).normal(size=(30, 8)).view(dtype)
+    np.testing.assert_array_equal(sent(x, layout="ab->ba", dtype=dtype), x.T)
+
+
 def test_a_cast_that_shrinks_and_a_permutation(sent: Any, way: str) -> None:
     x = np.random.default_rng(1).normal(size=(3, 50, 40))
     np.testing.assert_array_equal(sent(x, dtype="float16", layout="abc->cab"), x.transpose(2, 0, 1).astype(np.float16))
@@ -211,6 +217,8 @@ LABELS = np.arange(3, dtype=np.int64)
             Batch(IMAGES, LABELS),
             {"dtype": {"images": "float32", "labels": None}, "layout": ("NHWC->NCHW", None)},
         ),
+        (Batch(IMAGES, LABELS), {"dtype": Batch("float32", None), "layout": Batch("NHWC->NCHW", None)}),
+        (Pair(IMAGES, LABELS), {"dtype": {"images": "float32", "labels": None}, "layout": Pair("NHWC->NCHW", None)}),
         (
             {"one": (IMAGES,), "two": LABELS},
             {"dtype": {"one": "float32", "two": None}, "layout": (("NHWC->NCHW",), None)},
@@ -283,6 +291,14 @@ def test_batches_of_a_prefetch(up: Uploader, own: Target, engine: Engine, way: s
         ([np.zeros(3, np.float32)] * 2, {"dtype": {"a": "float16", "b": None}}),
         ({"a": np.zeros(3, np.float32)}, {"dtype": {"b": "float16"}}),
         ([np.zeros(3, np.float32), np.zeros(3, np.float32)], {"dtype": ["float16", "int8"]}),
+        (np.zeros(3, np.float32), {"dtype": np.dtype(">f4")}),
+        (np.zeros(3, np.float32), {"dtype": np.dtype([("a", "f4")])}),
+        (np.zeros(3, np.float32), {"dtype": np.zeros((2, 2))}),
+        (np.zeros(3, np.float32), {"dtype": "(2,3"}),
+        (np.zeros(3, np.float32), {"dtype": "\ud800"}),
+        (np.zeros(3, np.float32), {"dtype": range(3)}),
+        (np.zeros(3, np.float32), {"dtype": Batch("float32", None)}),
+        (Pair(np.zeros(3), np.zeros(3)), {"dtype": {"images": "float32", "others": None}}),
     ],
 )
 @pytest.mark.parametrize("block", [True, False])
@@ -290,6 +306,23 @@ def test_a_wish_that_does_not_fit(up: Uploader, own: Target, x: Any, wishes: Any
     with pytest.raises(UsageError) as caught:
         up.upload(x, own, block, **wishes)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("wishes", [{"dtype": "float33"}, {"layout": "ab"}, {"dtype": ("float32", {"a": 7})}])
+def test_a_prefetch_refuses_at_the_call_what_no_array_can_get(up: Uploader, own: Target, wishes: Any) -> None:
+    with pytest.raises(UsageError):
+        up.prefetch([LABELS], own, **wishes)
+
+
+def test_a_framework_without_the_dtype_is_named(up: Uploader, own: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Target, dtype: Any) -> None:
+        if dtype == np.float64:
+            raise own.no_dtype(dtype, "call jax_enable_x64")
+
+    monkeypatch.setattr(Target, "require_dtype", refuse)
+    monkeypatch.setattr(Target, "title", "JAX", raising=False)
+    with pytest.raises(UsageError, match="JAX has no float64 without jax_enable_x64"):
+        up.upload(LABELS, own, dtype="float64")
 
 
 def test_a_refused_array_is_named(up: Uploader, own: Target) -> None:
