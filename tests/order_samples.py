@@ -24,7 +24,7 @@ from pyxfer._frameworks.registry import load_framework
 FORMS: tuple[runs.Form, ...] = ("nhwc-float32", "nchw-float32")
 CASTS: tuple[runs.Place, ...] = ("host", "device")
 BATCHES = (128, 512)
-REFUSED = "not available in this version: pyxfer.upload takes no layout"
+REFUSED = "out of memory"
 # GB/s of the bytes of the images, by the name of an order.
 _TORCH = {
     "convert-on-device": 11.8,

@@ -16,7 +16,7 @@ from pyxfer._measure import doubts, stats
 from pyxfer._measure.sampler import COSTLY_S, Series
 from pyxfer._trace.breakdown import NOTHING_CROSSES
 from pyxfer._trace.collector import Traced, TrialRecorder
-from pyxfer._trace.findings import Evidence, Expected, Findings
+from pyxfer._trace.findings import CONVERT_LATER, Evidence, Expected, Findings
 from pyxfer._trace.traced_trials import MIN_TRIALS, Candidate
 from pyxfer._upload.settings import is_left_to_driver
 from pyxfer.units import format_gbps, format_percent
@@ -207,7 +207,7 @@ class Assembler:
             if item.head.inflation > 1 and not findings.measured:
                 text = f"it converts on the host first, so {item.head.inflation:g} times the bytes cross the link; the "
                 text += "bandwidth counts the source's bytes"
-                yield Remark("inflated", text, "convert on the GPU, after the copy")
+                yield Remark("inflated", text, CONVERT_LATER)
             reasons = [trial.invalid for trial in trials if trial.invalid is not None]
             if reasons:
                 text = f"{format_percent(len(reasons) / len(trials))} of the trials were not used: {reasons[0]}"

@@ -6,7 +6,6 @@ Every framework has the same orders, of which `convert-on-device` is the usual c
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +15,7 @@ import numpy as np
 
 from pyxfer._document.runs import FORMS, Form, FrameworkName, Place, Variant, Workload
 from pyxfer._frameworks.base import IMAGE_SHAPE, Dma, HostUpload, Make, RingUpload, Route, Transfer
-from pyxfer.errors import MeasurementError, RefusedError
+from pyxfer.errors import MeasurementError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -96,9 +95,12 @@ class Order(Route):
         return lambda context: self.convert(context, conversion)
 
     def for_form(self, form: Form, casts: Sequence[Place]) -> Order | None:
-        """The order for this form. None if another order does the same, or if it casts where nobody asked for it."""
+        """The order for this form. None if another order does the same, or if it casts where nobody asked for it.
+
+        The usual code is always kept: the others are compared with it.
+        """
         found = self._conversion(form)
-        if self.code is not None:
+        if self.code is not None and not self.usual_for_images:
             needless = {self.cast if found.cast is None else None, self.permute if found.permute is None else None}
             if "host" in needless or (found.cast is not None and found.cast not in casts):
                 return None
@@ -241,9 +243,6 @@ class ConvertingUpload(Converting, RingUpload):
             self._asked["dtype"] = conversion.dtype
         if conversion.permute is not None:
             self._asked["layout"] = "NHWC->NCHW"
-        missing = sorted(self._asked.keys() - inspect.signature(self._upload).parameters)
-        if missing:
-            raise RefusedError(f"not available in this version: pyxfer.upload takes no {' and no '.join(missing)}")
 
     def upload(self) -> Any:
         return self._upload(self.source, self.framework, **self._asked)

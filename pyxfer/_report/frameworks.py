@@ -295,7 +295,7 @@ def print_frameworks(run: runs.Run, marks: Sequence[str], page: Page) -> None:
         page.hanging([("-", text) for text in (*route_tables.clock_lines(group), *route_tables.elsewhere_lines(group))])
     page.section("Published figures", published_lines(run, groups) if is_batch else [])
     orders.print_summary(run, page)
-    orders.print_orders(run, page)
+    orders.print_orders(run, marks, page)
 
 
 def worker_lines(run: runs.Run) -> Lines:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pyxfer import units
 from pyxfer._document import runs
 from pyxfer._report import plots
-from pyxfer._report.explain import Explained, part_colours, times_as_fast, times_text, waterfall_lines
+from pyxfer._report.explain import Explained, part_colours, times_as_fast, times_text, trial_lines, waterfall_lines
 from pyxfer._report.grid import Cell, Grid, text_grid
 from pyxfer._report.layout import Column, Page, fitting_table, time_cells
-from pyxfer._report.notes import label
+from pyxfer._report.notes import gather, label
 from pyxfer._report.report import Advice
 from pyxfer._report.route_tables import Group, Row, batch_of, once, order_groups, place_text, title
 from pyxfer._report.text import Lines, clean, reason_text, sentence, titled
@@ -25,34 +26,53 @@ COMPARED: runs.Form = "nhwc-float32"
 EQUAL = "about equal"
 _MAX_REASONS = 3
 _WORTH_A_CHANGE = 1.2
-_HEADINGS = ("order", "crosses", "before a copy", "the call", "copying", "kernels", "whole step", "times")
+# A smaller ratio is shown as 1.00.
+_LEAST_SHOWN = 1.005
+_HEADINGS = ("order", "crosses", "before a copy", "the call", "copying", "kernels", "whole step", "times", "notes")
 _MEANING = (
     "Crosses: bytes by the device's records, or (~) those that the order needs. Before a copy, copying, kernels: parts "
-    "of a traced step, which may overlap. The call: until it returned. Times: as fast as the usual code."
+    "of a traced step, which may overlap. The call: until it returned. Times: how many times as "
+    "fast as the usual code."
 )
 
 
 def gain(group: Group, row: Row | None, nbytes: int) -> runs.Share | None:
-    """How many times as fast as the usual code a row is; None if it is not certainly faster."""
+    """How many times as fast as the usual code a row is; None if it is not certainly faster, in the digits shown."""
     usual = group.usual
     if row is None or usual is None or row is usual or nbytes not in row.at or nbytes not in usual.at:
         return None
-    return times_as_fast(usual.at[nbytes], row.at[nbytes])
+    return _more_than_once(times_as_fast(usual.at[nbytes], row.at[nbytes]))
+
+
+def _more_than_once(times: runs.Share | None) -> runs.Share | None:
+    """None also if the interval would be shown as `1.00 to ...`."""
+    return times if times is not None and times.low is not None and times.low >= _LEAST_SHOWN else None
 
 
 def answer(run: runs.Run) -> str:
-    """`As nchw-float32 the fastest orders of work are 3.1 (PyTorch) to 14.2 (TensorFlow) times as fast as ...`."""
+    """`As nchw-float32 at batch 512 the fastest orders of work are 3.1 (PyTorch) to 14 (JAX) times as fast as ...`."""
     texts = []
     for form in run.parameters.forms:
         groups = [group for group in order_groups(run, _no_marks(run)) if group.form == form]
-        gains = [(found.value, group) for group in groups if (found := gain(group, group.best, group.largest))]
-        if not gains:
-            continue
-        ends = [min(gains, key=lambda each: each[0]), max(gains, key=lambda each: each[0])]
-        shown = [f"{times_text(times)} ({title(group.framework)})" for times, group in ends[: len(gains)]]
-        fastest = "order of work is" if len(gains) == 1 else "orders of work are"
-        texts.append(f"as {form} the fastest {fastest} {' to '.join(shown)} times as fast as the usual code")
+        compared = [group for group in groups if _seconds(group.usual, group.largest) is not None]
+        if compared:
+            places = dict.fromkeys(place_text(run, group, group.largest) for group in compared)
+            fastest = "order of work is" if len(compared) == 1 else "orders of work are"
+            texts.append(f"as {form} at {' or '.join(places)} the fastest {fastest} {_gains_text(compared)}")
     return " ".join(map(sentence, texts[-1:]))
+
+
+def _gains_text(groups: Sequence[Group]) -> str:
+    """`3.1 (PyTorch) to 14.2 (JAX) times as fast as the usual code, or about equal to it (TensorFlow)`."""
+    gains = [(found.value, group) for group in groups if (found := gain(group, group.best, group.largest))]
+    if not gains:
+        return f"{EQUAL} to the usual code"
+    ends = [min(gains, key=lambda each: each[0]), max(gains, key=lambda each: each[0])]
+    shown = [f"{times_text(times)} ({title(group.framework)})" for times, group in ends[: len(gains)]]
+    faster = [group for _, group in gains]
+    equal = [title(group.framework) for group in groups if group not in faster]
+    rest = f", or {EQUAL} to it ({units.joined(equal)})" if equal else ""
+    return f"{' to '.join(shown)} times as fast as the usual code{rest}"
 
 
 def _no_marks(run: runs.Run) -> list[str]:
@@ -106,7 +126,7 @@ def _short(row: Row | None) -> str:
 def _gain_text(group: Group) -> str:
     found = gain(group, group.best, group.largest)
     if found is None:
-        return "" if group.usual is None else "the usual one" if group.best is group.usual else EQUAL
+        return "" if _seconds(group.usual, group.largest) is None else EQUAL
     ends = "" if found.low is None or found.high is None else f" ({times_text(found.low)} to {times_text(found.high)})"
     return f"{times_text(found.value)}{ends}"
 
@@ -141,15 +161,22 @@ def advice(run: runs.Run) -> list[Advice]:
 
 
 def grids(run: runs.Run) -> list[Grid]:
-    """The figures of every order at the largest batch, a grid for each framework and form."""
-    return [_grid(run, group) for group in order_groups(run, _no_marks(run))]
+    """The figures of every order at the largest batch, a grid with its notes for each framework and form."""
+    marks, notes = gather(run)
+    found = []
+    for group in order_groups(run, marks):
+        letters = {row.letters for row in group.routes}
+        shown = [(note.mark, note.text) for note in notes if any(note.mark in each for each in letters)]
+        found.append(replace(_grid(run, group), notes=shown))
+    return found
 
 
-def print_orders(run: runs.Run, page: Page) -> None:
-    found = grids(run)
-    for grid in found:
-        grid.print_on(page)
-    if found:
+def print_orders(run: runs.Run, marks: Sequence[str], page: Page) -> None:
+    """The tables; the letters among `marks` lead to the notes of the page."""
+    groups = order_groups(run, marks)
+    for group in groups:
+        _grid(run, group).print_on(page)
+    if groups:
         page.line()
         page.hanging([("-", _MEANING)])
 
@@ -166,17 +193,17 @@ def _cells(group: Group, row: Row) -> list[str | Cell]:
     parts = (None, None) if breakdown is None else (breakdown.seconds("preparing"), breakdown.seconds("kernels"))
     name = f"{_short(row)}{' >' * row.usual}{' *' * (row is group.best)}"
     if m.gbps is None:
-        return [name, *[Cell("-")] * (len(_HEADINGS) - 1)]
+        return [name, *[Cell("-")] * (len(_HEADINGS) - 2), row.letters]
     seconds = [_time(each) for each in (parts[0], m.dispatch_s, m.dma_s, parts[1], m.elapsed_s)]
-    return [name, _crossed(m), *seconds, _times_cell(group, row)]
+    return [name, _crossed(m), *seconds, _times_cell(group, row), row.letters]
 
 
 def _times_cell(group: Group, row: Row) -> Cell:
     usual = group.usual
     if usual is None or row is usual or usual.gbps(group.largest) is None:
         return Cell("")
-    faster = times_as_fast(usual.at[group.largest], row.at[group.largest])
-    slower = times_as_fast(row.at[group.largest], usual.at[group.largest])
+    faster = _more_than_once(times_as_fast(usual.at[group.largest], row.at[group.largest]))
+    slower = _more_than_once(times_as_fast(row.at[group.largest], usual.at[group.largest]))
     times = faster.value if faster else 1 / slower.value if slower else None
     return Cell("equal", 1.0) if times is None else Cell(times_text(times), times)
 
@@ -228,9 +255,11 @@ def waterfalls(run: runs.Run) -> plots.Make | None:
         for row in group.routes:
             m = row.at.get(group.largest)
             if m is not None and m.breakdown.value is not None and m.verified.value is not False:
+                explained = Explained(run, m, ceiling, ())
                 text = f"{row.name}, {group.form}, {place_text(run, group, group.largest)}"
                 text += f": {units.format_seconds(m.breakdown.value.elapsed_s)}"
-                makes.append(partial(_waterfall, Explained(run, m, ceiling, ()), titled(run.runtime, text)))
+                unlike_timed = [line for name, line in trial_lines(explained, m.breakdown.value) if name == "ratio"]
+                makes.append(partial(_waterfall, explained, titled(run.runtime, "; ".join([text, *unlike_timed]))))
     return plots.stack(makes)
 
 

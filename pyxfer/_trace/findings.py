@@ -16,6 +16,7 @@ from pyxfer.units import format_percent, format_seconds, format_size
 TRACING_COST, TRACING_COST_S = 0.1, 100e-6
 # A traced trial is near the median of the timed ones if it differs by this share at most.
 NEAR = 0.01
+CONVERT_LATER = "convert on the GPU, after the copy, as pyxfer.upload with a dtype does"
 _TIMES_FROM, _WHOLE_FROM = 2, 10
 _FRACTIONS = {2: "halved it", 4: "made it a quarter", 8: "made it an eighth"}
 
@@ -121,7 +122,7 @@ def inflated(dma: Dma, expected: Expected) -> tuple[Remark, ...]:
             INFLATED,
             f"{dma.nbytes / expected.nbytes:.3g} times the bytes cross the link, by the device's records; the "
             "bandwidth counts each byte once",
-            "send them once, or convert on the GPU, after the copy" if again else "convert on the GPU, after the copy",
+            f"send them once, or {CONVERT_LATER}" if again else CONVERT_LATER,
         ),
     )
 

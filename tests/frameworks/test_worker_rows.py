@@ -98,7 +98,7 @@ def test_a_conversion_on_the_host_is_a_remark_with_its_factor() -> None:
     row = assembled(found_of(make_route(inflation=4.0)))
     (remark,) = [remark for remark in row.remarks if remark.code == "inflated"]
     assert remark.text.startswith("it converts on the host first, so 4 times the bytes cross the link")
-    assert remark.fix == "convert on the GPU, after the copy"
+    assert remark.fix == "convert on the GPU, after the copy, as pyxfer.upload with a dtype does"
     assert row.gbps == pytest.approx(NBYTES / 800e-6 / 1e9)
 
 

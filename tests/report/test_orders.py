@@ -10,7 +10,7 @@ from order_samples import BATCHES, FORMS, make_orders_run
 from report_samples import DOCUMENTS
 
 from pyxfer._document import runs
-from pyxfer._document.machines import Fact, unknown
+from pyxfer._document.machines import Fact, Remark, unknown
 from pyxfer._report import frameworks, orders
 from pyxfer._report.kinds import page_text, table_of
 from pyxfer._report.plots import parts_of
@@ -68,12 +68,33 @@ def test_the_gain_has_the_interval_of_both_medians_and_none_if_these_overlap() -
 
 def test_the_answer_names_the_range_of_the_last_form() -> None:
     assert orders.answer(RUN) == (
-        "As nchw-float32 the fastest orders of work are 1.00 (TensorFlow) to 4.25 (PyTorch) times as fast as the usual "
-        "code."
+        "As nchw-float32 at batch 512 the fastest orders of work are 4.25 (PyTorch) times as fast as the usual code, "
+        "or about equal to it (TensorFlow)."
     )
     assert orders.answer(msgspec.structs.replace(RUN, measurements=())) == ""
     assert orders.answer(DOCUMENTS["image batches"]) == ""
     assert frameworks.answer(RUN).endswith(orders.answer(RUN))
+
+
+def test_a_fastest_order_that_is_the_usual_code_is_about_equal_to_it() -> None:
+    usual = [row for row in RUN.measurements if row.form is None or row.route.endswith("convert-on-device")]
+    run = msgspec.structs.replace(RUN, measurements=tuple(usual))
+    assert orders.answer(run) == (
+        "As nchw-float32 at batch 512 the fastest orders of work are about equal to the usual code."
+    )
+    assert page_text(run, columns=80).count("about equal\n") == 2 * len(FORMS)
+    assert not orders.advice(run)
+
+
+def test_the_letters_of_notes_stand_in_the_tables_of_orders() -> None:
+    text = "it converts on the host first"
+    doubted = with_row("torch.cast-on-host", "nhwc-float32", remarks=(Remark("inflated", text),))
+    lines = page_text(doubted, columns=80, details=True).splitlines()
+    note = next(line for line in lines if text[:12] in line)
+    rows = [line for line in lines if line.startswith("cast-on-host ")]
+    assert rows[0].endswith(f" {note.split()[0]}")
+    grid = orders.grids(doubted)[0]
+    assert [mark for mark, _ in grid.notes] == [note.split()[0]]
 
 
 def test_bytes_are_those_of_the_records_or_those_that_an_order_needs() -> None:
@@ -88,7 +109,7 @@ def test_bytes_are_those_of_the_records_or_those_that_an_order_needs() -> None:
 def test_every_order_has_its_share_of_the_usual_speed() -> None:
     shown = {str(row["order"]): row["times"].text for row in orders.grids(RUN)[3].rows}
     assert shown == {
-        "permute-on-host *": "1.00",
+        "permute-on-host *": "equal",
         "convert-on-device >": "",
         "cast-on-host": "0.41",
         "convert-on-host": "0.21",
@@ -125,6 +146,24 @@ def test_the_report_has_a_waterfall_of_each_traced_order_and_bars_of_each_form()
     assert len(parts_of(waterfall(928))) == len(traced) == 15
     assert len(parts_of(bars(928))) == 2 + 2 * len(FORMS)
     assert "waterfall" not in REPORT.charts(DOCUMENTS["image batches"])
+
+
+def test_a_waterfall_whose_trial_was_off_the_median_says_so() -> None:
+    row = next(row for row in RUN.measurements if row.route == "torch.cast-on-host" and row.batch == BATCHES[-1])
+    breakdown = row.breakdown.value
+    assert breakdown is not None
+
+    def titles(run: runs.Run) -> str:
+        waterfall = REPORT.charts(run)["waterfall"]
+        assert waterfall is not None
+        return str([part["title"] for part in parts_of(waterfall(928))])
+
+    parts = tuple(msgspec.structs.replace(part, seconds=1.5 * part.seconds) for part in breakdown.parts)
+    slower = msgspec.structs.replace(breakdown, parts=parts, elapsed_s=1.5 * breakdown.elapsed_s)
+    assert "1.5 times as long when traced" in titles(
+        with_row("torch.cast-on-host", "nhwc-float32", breakdown=Fact(slower))
+    )
+    assert "when traced" not in titles(RUN)
 
 
 def test_advice_has_the_code_of_the_fastest_order() -> None:

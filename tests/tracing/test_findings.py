@@ -81,7 +81,8 @@ def test_an_inflated_row_has_the_measured_factor() -> None:
     )
 
 
-CONVERT, ONCE = "convert on the GPU, after the copy", "send them once, or convert on the GPU, after the copy"
+CONVERT = "convert on the GPU, after the copy, as pyxfer.upload with a dtype does"
+ONCE = f"send them once, or {CONVERT}"
 
 
 @pytest.mark.parametrize(
