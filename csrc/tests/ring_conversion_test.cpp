@@ -130,8 +130,7 @@ TEST_F(ring_conversion, arrives_at_once_and_in_the_background) {
     ASSERT_TRUE(made.upload_at_once(from.view(), crossing(by), own.view(), &by));
     EXPECT_EQ(cudaStreamSynchronize(own.handle()), cudaSuccess);
     expect_arrived(from, by);
-    static_cast<void>(
-        made.start_upload(from.view(), crossing(by), std::nullopt, by).result(60));
+    static_cast<void>(made.start_upload(from.view(), crossing(by), std::nullopt, by).result(60));
     expect_arrived(from, by);
   }
 }
