@@ -109,7 +109,7 @@ def frameworks(
         route=units.items_of(route, "--route") if route is not None else (),
         workload=chosen,
         size=None if size is None else units.sizes_of(size, "--size"),
-        batch=None if batch is None else units.sizes_of(batch, "--batch"),
+        batch=None if batch is None else units.counts_of(batch, "--batch"),
         layout=None if layout is None else units.words_of(layout, LAYOUTS, "--layout"),
         cast=None if cast is None else units.words_of(cast, PLACES, "--cast"),
         dtype=None if dtype is None else units.words_of(dtype, DTYPES, "--dtype"),

@@ -34,7 +34,7 @@ from pyxfer._upload.settings import usable_cpus
 from pyxfer._upload.tuning import settings_for
 from pyxfer.errors import PyxferError, UsageError
 from pyxfer.native import Choice, is_host_name
-from pyxfer.units import items_of, seconds_of, sizes_of, word_of, words_of
+from pyxfer.units import counts_of, items_of, seconds_of, sizes_of, word_of, words_of
 
 DEFAULT_SIZES = "4KiB:256MiB:x16"
 DEFAULT_BATCHES = "1:512:x2"
@@ -234,7 +234,7 @@ def _sizes(
         return sizes_of(DEFAULT_SIZES if sizes is None else sizes, "size")
     if sizes is not None:
         raise UsageError("The workload image-batch has batches of images and no sizes: give batches, such as 1:512:x2.")
-    counted = sizes_of(default_batches if batches is None else batches, "batch")
+    counted = counts_of(default_batches if batches is None else batches, "batch")
     if counted[-1] > MAX_BATCH:
         raise UsageError(f"A batch of {counted[-1]} images is more than any GPU holds; give batches such as 1:512:x2.")
     return tuple(batch * IMAGE_BYTES for batch in counted)
