@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +30,7 @@ from pyxfer._upload.arrays import (
 )
 from pyxfer._upload.device_arrays import DeviceArray, ScratchPool
 from pyxfer._upload.movers import RingMover
-from pyxfer._upload.trees import RefusedArrayError
+from pyxfer._upload.trees import RefusedArrayError, children_of
 from pyxfer.errors import CudaMemoryError, KernelsUnavailableError, UsageError
 
 if TYPE_CHECKING:
@@ -133,15 +132,8 @@ def _spread(tree: Any, given: Any, name: str) -> Iterator[Any]:
 
 def _children(tree: Any) -> dict[Any, Any] | None:
     """The children of a container by what each is called in it; None if it is not a container."""
-    if isinstance(tree, dict):
-        return tree
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return dict(zip(tree._fields, tree, strict=True))
-    if isinstance(tree, (list, tuple)):
-        return dict(enumerate(tree))
-    if is_dataclass(tree) and not isinstance(tree, type):
-        return {field.name: getattr(tree, field.name) for field in fields(tree) if hasattr(tree, field.name)}
-    return None
+    found = children_of(tree)
+    return None if found is None else dict(zip(found.steps, found.values, strict=True))
 
 
 def _dtype_of(given: Any) -> Dtype:

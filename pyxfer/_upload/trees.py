@@ -183,7 +183,7 @@ class _Place:
 
 
 @dataclass(eq=False, slots=True)
-class _Children:
+class Children:
     """The children of a container, and what each is called in it."""
 
     steps: list[Any]
@@ -216,18 +216,24 @@ def _sent(array: Any, send: Callable[[Any], Any], place: _Place) -> Any:
         raise UsageError(f"{place}: {error}") from error
 
 
-def _children(tree: Any, place: _Place) -> _Children | None:
-    """The children of a container; None if `tree` is not a container."""
+def children_of(tree: Any) -> Children | None:
+    """The children of a dict, list, tuple, named tuple or dataclass; None if `tree` is another object."""
     if isinstance(tree, dict):
-        found = _Children(list(tree), list(tree.values()))
-    elif isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        found = _Children(list(tree._fields), list(tree), True)
-    elif isinstance(tree, (list, tuple)):
-        found = _Children(list(range(len(tree))), list(tree))
-    elif is_dataclass(tree) and not isinstance(tree, type):
+        return Children(list(tree), list(tree.values()))
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return Children(list(tree._fields), list(tree), True)
+    if isinstance(tree, (list, tuple)):
+        return Children(list(range(len(tree))), list(tree))
+    if is_dataclass(tree) and not isinstance(tree, type):
         names = [field.name for field in fields(tree) if hasattr(tree, field.name)]  # one with init=False may be unset
-        found = _Children(names, [getattr(tree, name) for name in names], True)
-    else:
+        return Children(names, [getattr(tree, name) for name in names], True)
+    return None
+
+
+def _children(tree: Any, place: _Place) -> Children | None:
+    """The same, for a container in which arrays are looked for. Others that may hold some are refused."""
+    found = children_of(tree)
+    if found is None:
         if isinstance(tree, (str, type, Enum)):
             return None
         if isinstance(tree, Iterable):  # its arrays would stay on the host
@@ -245,7 +251,7 @@ def _children(tree: Any, place: _Place) -> _Children | None:
     return found
 
 
-def _rebuilt(tree: Any, children: _Children, values: list[Any]) -> Any:
+def _rebuilt(tree: Any, children: Children, values: list[Any]) -> Any:
     if isinstance(tree, tuple):
         if all(value is child for value, child in zip(values, children.values, strict=True)):
             return tree  # such as time.struct_time, which cannot be made from its items
