@@ -326,13 +326,17 @@ conversion with_result(conversion by, std::uintptr_t result) {
 }
 
 /// Throws std::invalid_argument if the items have another size than those that are converted.
-layout items_of(conversion const& by, std::uintptr_t address, std::ptrdiff_t itemsize,
-                numbers const& shape, numbers const& strides) {
+void require_items_of(conversion const& by, std::ptrdiff_t itemsize) {
   if (itemsize != static_cast<std::ptrdiff_t>(bytes_of(by.from))) {
     throw std::invalid_argument(std::string{"items of "} + word_of(by.from) + " have " +
                                 std::to_string(bytes_of(by.from)) + " bytes, and not " +
                                 std::to_string(itemsize));
   }
+}
+
+layout items_of(conversion const& by, std::uintptr_t address, std::ptrdiff_t itemsize,
+                numbers const& shape, numbers const& strides) {
+  require_items_of(by, itemsize);
   return {address, itemsize, shape, strides};
 }
 
@@ -349,20 +353,15 @@ void bind_conversion(py::module_& module) {
           [](conversion const& self, std::uintptr_t address, std::ptrdiff_t itemsize,
              numbers const& shape, numbers const& strides, std::uintptr_t to) {
             auto const from = items_of(self, address, itemsize, shape, strides);
-            read_converted(from, self, 0,
-                           from.bytes() / bytes_of(self.from) * bytes_of(self.crossing()),
+            read_converted(from, self, 0, self.crossing_bytes(from.bytes()),
                            reinterpret_cast<void*>(to));
           },
           py::arg("address"), py::arg("itemsize"), py::arg("shape"), py::arg("strides"),
           py::arg("to_address"), release_gil());
 }
 
-/// The items of an array of NumPy's.
 layout items_of(conversion const& by, py::array const& array) {
-  auto const bytes = bytes_of(by.from);
-  if (array.itemsize() != static_cast<py::ssize_t>(bytes)) {
-    throw std::invalid_argument(std::string{"the items are not those of "} + word_of(by.from));
-  }
+  require_items_of(by, array.itemsize());
   return layout_of(array);
 }
 

@@ -1,14 +1,11 @@
 #include "blocks/kernel_text.hpp"
 
+#include "cuda/kernel_parts.hpp"
+
 namespace pyxfer {
 namespace {
 
 constexpr int words_in_flight = 4;
-
-constexpr char const* head = R"(.version 6.0
-.target sm_50
-.address_size 64
-)";
 
 constexpr char const* parameters =
     R"(.param .u64 source, .param .u64 source_stride, .param .u64 source_blocks,
@@ -121,14 +118,6 @@ constexpr char const* load_word = R"(  @%p# ld.global.cg.v4.b32 $, [%f#];
 constexpr char const* store_word = R"(  @%p# st.global.cg.v4.b32 [%t#], $;
 )";
 
-std::string with(std::string text, char mark, std::string const& value) {
-  for (auto at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) {
-    text.replace(at, 1, value);
-    at += value.size();
-  }
-  return text;
-}
-
 /// "{%x4, %x5, %x6, %x7}" for word 1.
 std::string registers_of(int word) {
   std::string made;
@@ -160,7 +149,7 @@ std::string entry(index_source const& indices) {
 }  // namespace
 
 std::string const& block_kernel_text() {
-  static auto const& text = *new std::string{head + entry(few) + entry(many) + entry(given)};
+  static auto const& text = *new std::string{kernel_head + entry(few) + entry(many) + entry(given)};
   return text;
 }
 

@@ -1,5 +1,7 @@
 #include "convert/kernel_text.hpp"
 
+#include "cuda/kernel_parts.hpp"
+
 #include <algorithm>
 
 namespace pyxfer {
@@ -9,11 +11,6 @@ constexpr unsigned divided_axes = 5;
 
 // Registers. %x and %y: an item's bits, in 32 or 64 bits. %r and %w: what a group loads, in words
 // of 32 or 64 bits. %o: the words of 32 bits that it stores.
-
-constexpr char const* head = R"(.version 6.0
-.target sm_50
-.address_size 64
-)";
 
 constexpr char const* begin = R"({
   .reg .u64 %from, %to, %id, %index, %more, %last, %wide;
@@ -144,18 +141,6 @@ constexpr char const* to_bfloat16 = R"(  shr.u32 %tmp, %x#, 16;
   mov.u32 %x#, %tmp;
   @%z mov.u32 %x#, %quiet;
 )";
-
-std::string with(std::string text, char mark, std::string const& value) {
-  for (auto at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) {
-    text.replace(at, 1, value);
-    at += value.size();
-  }
-  return text;
-}
-
-std::string with(std::string text, char mark, std::uint64_t value) {
-  return with(std::move(text), mark, std::to_string(value));
-}
 
 bool is_float(item_kind kind) noexcept { return kind >= item_kind::f16; }
 bool is_wide(item_kind kind) noexcept { return bytes_of(kind) == 8; }
@@ -378,7 +363,7 @@ std::uint64_t items_in_group(item_kind from, item_kind to) noexcept {
 
 std::string convert_kernel_text(item_kind from, item_kind to) {
   pair_text const text{from, to};
-  return head + text.convert() + text.reorder();
+  return kernel_head + text.convert() + text.reorder();
 }
 
 }  // namespace pyxfer
