@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import DLPACK_TYPES, itemsize_of, name_of
 from pyxfer._upload.native_calls import Owner
-from pyxfer._upload.pools import Pool
+from pyxfer._upload.pools import Pool, block_bytes
 from pyxfer.errors import CudaMemoryError
 
 if TYPE_CHECKING:
@@ -96,12 +96,66 @@ class DevicePool(Pool["DeviceBuffer"]):
         self._synchronised += 1
 
 
-class ScratchPool(DevicePool):
-    """Blocks that no work uses when they are returned, and whose contents nobody keeps: a larger one serves too."""
+class Scratch(Owner):
+    """Device memory for what kernels read."""
 
-    def _reuse(self, size: int) -> DeviceBuffer | None:
-        enough = [idle for idle, blocks in self._idle.items() if blocks and idle >= size]
-        return self._pop(min(enough)) if enough else None
+    failed = "Device memory was not released"
+
+    memory: DeviceBuffer
+
+
+class ScratchPool:
+    """Device memory that no work uses when it is given back, and whose contents nobody keeps. For any thread.
+
+    It is simpler than `DevicePool`, whose Python would take longer than the kernel. At most `max_bytes` are idle; None
+    is no limit but the number of blocks.
+    """
+
+    _MAX_IDLE = 2
+
+    def __init__(self, engine: Engine, device: int, max_bytes: int | None = None) -> None:
+        self._engine, self._device, self._max_bytes = engine, device, max_bytes
+        self._idle: list[Scratch] = []
+        self._closed = self._abandoned = False
+
+    def take(self, nbytes: int) -> Scratch:
+        """At least so many bytes. The caller gives it back."""
+        with suppress(IndexError):  # another thread was faster
+            while self._idle:
+                block = self._idle.pop()
+                if block.memory.nbytes >= nbytes:
+                    return block
+        return Scratch(self._engine.DeviceBuffer(block_bytes(nbytes), self._device))
+
+    def give(self, block: Scratch) -> None:
+        idle_bytes = block.memory.nbytes + sum([each.memory.nbytes for each in self._idle])
+        if self._abandoned:
+            block.memory.abandon()
+        elif len(self._idle) < self._MAX_IDLE and (self._max_bytes is None or idle_bytes <= self._max_bytes):
+            self._idle.append(block)
+        if self._closed:
+            self._idle.clear()
+
+    def close(self) -> None:
+        """Free the idle blocks, and from now on each that is given back."""
+        self._closed = True
+        self._idle.clear()
+
+    def abandon(self) -> None:
+        """Leave all blocks to the end of the process: the device may never answer."""
+        self._abandoned = True
+        for block in list(self._idle):
+            block.memory.abandon()
+
+
+class Lent:
+    """Scratch memory that is given back when this is dropped."""
+
+    def __init__(self, pool: ScratchPool, block: Scratch) -> None:
+        self._pool, self._block = pool, block
+
+    def __del__(self) -> None:
+        self._pool.give(self._block)
 
 
 # From dlpack.h.

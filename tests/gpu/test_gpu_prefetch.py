@@ -52,6 +52,18 @@ def summed(framework: FrameworkName, batch: Any) -> Any:
     return total
 
 
+@pytest.mark.parametrize("layout", [None, "NHWC->NCHW"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", None])
+def test_batches_are_cast_and_reordered_on_the_way(
+    up: Uploader, framework: FrameworkName, dtype: str | None, layout: str | None
+) -> None:
+    images = [np.random.default_rng(n).integers(0, 256, (8, 64, 512, 3), np.uint8) for n in range(12)]
+    batches = up.prefetch(iter(images), framework, dtype=dtype, layout=layout)
+    for image, batch in zip(images, batches, strict=True):
+        expected = image if layout is None else image.transpose(0, 3, 1, 2)
+        assert np.array_equal(up.download(batch), expected.astype(dtype or np.uint8))
+
+
 @pytest.mark.parametrize("depth", [1, 3])
 def test_no_batch_is_overwritten_while_queued_work_reads_it(up: Uploader, framework: FrameworkName, depth: int) -> None:
     sums = []
