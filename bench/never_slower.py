@@ -154,7 +154,7 @@ def pauses(peer: Peer, device: int | str) -> Iterator[Case]:
 
 def downloads(peer: Peer) -> Iterator[Case]:
     """Into new memory, which the loop drops or keeps."""
-    for nbytes in (4 * KIB, 64 * KIB, MIB, 96 * MIB):
+    for nbytes in (4 * KIB, 64 * KIB, 256 * KIB, 512 * KIB, MIB, 4 * MIB, 96 * MIB):
         yield Case(f"download of {format_size(nbytes)}", nbytes, partial(_result, peer, nbytes))
     yield Case(f"download of 96 MiB, {KEPT} results kept", 96 * MIB, partial(_kept_results, peer, 96 * MIB))
 

@@ -64,6 +64,8 @@ class chunk_mover {
   [[nodiscard]] bool has_issued() const noexcept { return issued_ != 0; }
   /// Makes later work of a stream wait for the copies that were issued, and for their kernels.
   void hold(stream_view waiting) const;
+  /// Records an event behind the copies that were issued.
+  void record_in(arrival& arrives) const { arrives.record(stream_.view()); }
   /// Waits for the copies that were issued, and for their kernels; false after `seconds`, or when
   /// `cancelled` is set.
   [[nodiscard]] bool wait(double seconds, std::atomic<bool> const* cancelled) const;

@@ -1,6 +1,7 @@
 #include "ring/queue.hpp"
 
 #include "cuda/cleanup.hpp"
+#include "cuda/device.hpp"
 #include "cuda/error.hpp"
 #include "cuda/process.hpp"
 
@@ -27,14 +28,28 @@ seconds_d limited(double seconds) {
 
 }  // namespace
 
+bool arrival::await(double seconds) const {
+  if (!is_recorded_) { return true; }
+  context_guard const guard{context_};
+  return wait_for(last_, seconds);
+}
+
 bool ticket::done() const {
   note_process();
-  return ends_.wait_for(std::chrono::seconds{0}) == std::future_status::ready;
+  if (ends_.wait_for(std::chrono::seconds{0}) != std::future_status::ready) { return false; }
+  try {
+    return !arrives_ || arrives_->await(0);
+  } catch (cuda_error const&) {
+    return true;  // `result` throws it
+  }
 }
 
 staged ticket::result(double seconds) const {
   note_process();
-  if (ends_.wait_for(limited(seconds)) != std::future_status::ready) {
+  auto const begin = host_clock::now();
+  auto const has_ended = ends_.wait_for(limited(seconds)) == std::future_status::ready;
+  auto const left_s = limited(seconds).count() - seconds_between(begin, host_clock::now());
+  if (!has_ended || (arrives_ && !arrives_->await(left_s))) {
     std::ostringstream text;
     text << "The upload has not ended within " << seconds
          << " s. It continues: wait again, or cancel the ring's transfers.";
@@ -73,11 +88,11 @@ void transfer_queue::await_front(std::unique_lock<std::mutex>& held, entry& own,
   throw cancelled_error(cancelled_text);
 }
 
-ticket transfer_queue::start(job work) {
+ticket transfer_queue::start(job work, std::shared_ptr<arrival const> arrives) {
   auto const own = std::make_shared<entry>();
   own->is_started = true;
   own->work = std::move(work);
-  ticket made{own->result.emplace().get_future().share()};
+  ticket made{own->result.emplace().get_future().share(), std::move(arrives)};
   std::scoped_lock const held{mutex_};
   add(own);
   if (has_work()) { work_came_.notify_one(); }

@@ -17,10 +17,30 @@
 
 namespace pyxfer {
 
+/// Tells when the copies of a transfer have ended that the queue has already left.
+class arrival {
+ public:
+  arrival(int device, CUcontext context) : context_{context}, last_{device, event_use::order} {}
+
+  /// Called by the thread of the queue, behind the last copy.
+  void record(stream_view on) {
+    last_.record(on);
+    is_recorded_ = true;
+  }
+  /// Waits at most `seconds`; false if the copies have not ended. Without copies it is true.
+  [[nodiscard]] bool await(double seconds) const;
+
+ private:
+  CUcontext context_;
+  event last_;
+  bool is_recorded_{false};
+};
+
 /// A transfer that was started without waiting for it. It continues if its ticket is dropped.
 class ticket {
  public:
-  explicit ticket(std::shared_future<staged> ends) : ends_{std::move(ends)} {}
+  explicit ticket(std::shared_future<staged> ends, std::shared_ptr<arrival const> arrives = nullptr)
+      : ends_{std::move(ends)}, arrives_{std::move(arrives)} {}
 
   /// Whether it has ended, successfully or not.
   [[nodiscard]] bool done() const;
@@ -29,6 +49,8 @@ class ticket {
 
  private:
   std::shared_future<staged> ends_;
+  std::shared_ptr<arrival const>
+      arrives_;  ///< null if the copies have ended when the queue goes on
 };
 
 // clang-format off
@@ -63,8 +85,9 @@ class transfer_queue {
   /// Returns when the transfer is at the front of the queue. Throws `cancelled_error` if `cancel`,
   /// `abandon` or `interrupted` ends it before, and std::logic_error if the queue is closed.
   [[nodiscard]] place enter(interruption const& interrupted);
-  /// Adds a transfer for the queue's thread. Throws std::logic_error if the queue is closed.
-  [[nodiscard]] ticket start(job work);
+  /// Adds a transfer for the queue's thread. Throws std::logic_error if the queue is closed. With
+  /// `arrives` the work returns before its copies have ended, and the ticket waits for them.
+  [[nodiscard]] ticket start(job work, std::shared_ptr<arrival const> arrives = nullptr);
 
   /// Cancels every transfer in the queue. Waiting transfers end at once, the front one when its
   /// threads see the flag.

@@ -241,12 +241,14 @@ ticket ring::start_read(std::shared_ptr<file_window const> from, std::optional<s
   note_process();
   auto* const used = state_.get();
   auto const begins = begin_after(after);
-  return used->queue.start([used, from = std::move(from), begins](std::atomic<bool>& cancelled) {
+  auto const arrives = std::make_shared<arrival>(device_, used->context);
+  auto work = [used, from = std::move(from), begins, arrives](std::atomic<bool>& cancelled) {
     layout const no_array{0, 1, {0}, {1}};
-    return used->run(
-        {direction::h2d, no_array, 0, begins.get(), std::nullopt, true, false, nullptr, from.get()},
-        std::nullopt, cancelled);
-  });
+    return used->run({direction::h2d, no_array, 0, begins.get(), std::nullopt, false, false,
+                      nullptr, from.get(), nullptr, arrives.get()},
+                     std::nullopt, cancelled);
+  };
+  return used->queue.start(std::move(work), arrives);
 }
 
 /// An event behind the earlier work of a stream. It is recorded now: a transfer that was started

@@ -84,7 +84,8 @@ class ring {
   /// `kernels_unavailable_error` if the driver does not make them.
   void prepare(conversion const& by);
 
-  /// The same from files, to the places on the device that the window names.
+  /// The same from files, to the places on the device that the window names. The next transfer
+  /// begins when the last bytes have been read, so that the threads need not wait for the copies.
   [[nodiscard]] ticket start_read(std::shared_ptr<file_window const> from,
                                   std::optional<stream_view> after);
 

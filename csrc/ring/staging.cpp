@@ -82,6 +82,7 @@ staged staging::run(staging_request const& request, std::atomic<bool>& cancelled
   try {
     if (!move(shared, how, request.wait)) { throw cancelled_error(cancelled_text(request.way)); }
     if (request.ends && !request.wait && mover_.has_issued()) { mover_.hold(*request.ends); }
+    if (request.arrives != nullptr && mover_.has_issued()) { mover_.record_in(*request.arrives); }
   } catch (device_lost_error const&) {
     throw;  // no copy is still running, and no wait would succeed
   } catch (...) {

@@ -258,5 +258,33 @@ TEST_F(ring_files, begin_after_the_work_of_the_callers_stream_and_end_when_cance
   EXPECT_EQ(held_by(memory, 40 * page), source.contents());
 }
 
+TEST_F(ring_files, are_read_while_the_copies_of_the_transfer_before_have_not_ended) {
+  stored const source{random_bytes(2 * page, 7)};
+  auto const from = set_of({source.view()});
+  device_buffer const memory{2 * page, 0};
+  std::fill_n(inside(memory.address()), 2 * page, static_cast<unsigned char>(0));
+  ring made{0, with(2)};
+  auto const page_at = [&](std::size_t at) {
+    return std::make_shared<file_window const>(
+        from, std::vector<range>{{0, at * page, page}},
+        std::vector<part>{{0, page, memory.address() + at * page}});
+  };
+  stream const own{0};
+  gate held{own.view(), 60};
+  auto const first = made.start_read(page_at(0), own.view());
+  auto const second = page_at(1);
+  auto const behind = made.start_read(second, std::nullopt);
+  while (second.use_count() != 1) { std::this_thread::yield(); }  // the queue has left both
+  EXPECT_FALSE(first.done());
+  EXPECT_FALSE(behind.done());
+  EXPECT_THROW(static_cast<void>(first.result(0.01)), timeout_error);
+  EXPECT_EQ(held_by(memory, 2 * page), bytes(2 * page, 0));
+  held.open();
+  static_cast<void>(behind.result(30));
+  EXPECT_TRUE(first.done());
+  static_cast<void>(first.result(30));
+  EXPECT_EQ(held_by(memory, 2 * page), source.contents());
+}
+
 }  // namespace
 }  // namespace pyxfer::tests

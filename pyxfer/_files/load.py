@@ -15,7 +15,7 @@ from pyxfer._files.formats import stored_arrays
 from pyxfer._files.progress import LoadProgress, progress_of
 from pyxfer._files.readers import DeviceReader, HostReader
 from pyxfer._files.results import HostArrays, Results, as_sent
-from pyxfer._files.windows import Block, Window, blocks_of, windows_of
+from pyxfer._files.windows import Block, Window, blocks_of, even_bytes, windows_of
 from pyxfer._machine.engine import is_host
 from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._upload.api import device_name_of, shared_uploader
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-# Between two transfers no thread reads for about 1 ms: the last copies end, and the threads wake. With windows of
-# 512 MiB that was a tenth of the rate (H100, 3 GiB from the page cache).
-_WINDOW_BYTES = 2 << 30
+# At least: smaller ones do not use all slots (csrc/ring/slot_order.cpp). The arrays of the first window are allocated
+# before anything is read, and those of the last are made when everything has been.
+_WINDOW_BYTES = 256 << 20
 # The first arrays come sooner.
 _STREAM_WINDOW_BYTES = 128 << 20
 # While one transfer reads, the next one waits behind it.
@@ -78,7 +78,7 @@ def load_tensors(
 
     """
     found: dict[str, Any] = {}
-    for arrays in _arrays(paths, to, names, device, dtype, _WINDOW_BYTES, progress=progress):
+    for arrays in _arrays(paths, to, names, device, dtype, None, progress=progress):
         found |= arrays
     return found
 
@@ -127,7 +127,7 @@ def load_tensors_into(targets: Mapping[str, Any], paths: Paths) -> None:
     unfilled = dict.fromkeys(stored.name for stored in files.arrays)
     load = _Load(files, [given.block for given in found], reader)
     try:
-        for blocks in load.run(_WINDOW_BYTES):
+        for blocks in load.run(None):
             for block in blocks:
                 del unfilled[block.placed[0].array.name]
     except ArrayFileError as error:
@@ -168,7 +168,7 @@ def _arrays(
     names: Iterable[str] | None,
     device: int | str,
     dtype: Any,
-    window_bytes: int,
+    window_bytes: int | None,
     *,
     progress: bool = False,
 ) -> Iterator[dict[str, Any]]:
@@ -183,7 +183,7 @@ def _arrays(
         results, reader = Results(target, dtype), DeviceReader(uploader, target.stream)
     for stored in files.arrays:
         results.check(stored)
-    is_whole = window_bytes == _WINDOW_BYTES  # else the loop may drop the first arrays before the last ones are read
+    is_whole = window_bytes is None  # else the loop may drop the first arrays before the last ones are read
     blocks = blocks_of(files.arrays, large=is_whole and results.driver_allocates)
     if is_whole:
         results.reserve(blocks)
@@ -193,7 +193,7 @@ def _arrays(
     return _made(load, _STREAM_WINDOW_BYTES if load.progress else window_bytes)
 
 
-def _made(load: _Load, window_bytes: int) -> Iterator[dict[str, Any]]:
+def _made(load: _Load, window_bytes: int | None) -> Iterator[dict[str, Any]]:
     for blocks in load.run(window_bytes):
         for block in blocks:
             made, block.keep = block.keep(), None
@@ -229,10 +229,10 @@ class _Load:
         self.progress: LoadProgress | None = None
         self._pid = os.getpid()
 
-    def run(self, window_bytes: int) -> Iterator[list[Block]]:
-        """Yield the blocks of each window when their bytes have arrived."""
+    def run(self, window_bytes: int | None) -> Iterator[list[Block]]:
+        """Yield the blocks of each window, or of equal ones for a whole load, when their bytes have arrived."""
         try:
-            for window in windows_of(self._blocks, window_bytes):
+            for window in windows_of(self._blocks, window_bytes or even_bytes(self._blocks, _WINDOW_BYTES)):
                 if len(self._running) == _WINDOWS_AHEAD:
                     yield self._finish_first()
                 self._start(window)
@@ -278,7 +278,7 @@ class _Load:
 def _interruptibly(call: Callable[[], Result]) -> Result:
     """Call it in another thread, because Ctrl-C does not end a system call that waits for a network."""
     calls, found = [call], list[Result]()  # emptied, because the thread keeps them a little longer
-    if run_interruptible(lambda: found.append(calls.pop()()), lambda: None) is not Ending.DONE:
+    if run_interruptible(lambda: found.append(calls.pop()()), lambda: None, kept=True) is not Ending.DONE:
         raise KeyboardInterrupt
     return found.pop()
 

@@ -133,6 +133,12 @@ def blocks_of(arrays: Iterable[StoredArray], *, large: bool = False) -> list[Blo
     return found
 
 
+def even_bytes(blocks: Sequence[Block], least_bytes: int) -> int:
+    """The size of windows that are about equal, and have at least so many bytes if there are as many."""
+    nbytes = sum([block.nbytes for block in blocks])
+    return -(-nbytes // max(1, nbytes // least_bytes)) + PAGE_BYTES  # some end up to a page early
+
+
 def windows_of(blocks: Sequence[Block], max_bytes: int) -> Iterator[Window]:
     window = Window([], [], [])
     left = max_bytes

@@ -7,10 +7,12 @@ That thread also gets the NUMA binding, so the caller's thread stays as it is.
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 from collections.abc import Callable
 from enum import Enum
+from queue import Empty, SimpleQueue
 
 # Ctrl-C has to end a run within a second. A running copy usually ends within milliseconds.
 GRACE_S = 0.7
@@ -19,10 +21,15 @@ SLICE_S = 0.05
 # The exit waits this long for abandoned work, such as a large allocation. A thread that returns from native code while
 # Python shuts down would be unwound through C++ and abort the process.
 AT_EXIT_S = 1.0
+# A kept thread ends when nothing has come for so long.
+KEPT_S = 5.0
 
 # Running work. Not Thread.is_alive(): in CPython a join() that Ctrl-C interrupts can leave a running thread marked as
 # ended.
 _unfinished: set[threading.Event] = set()
+# Of the kept threads that have nothing to do: where each takes its next work.
+_idle: list[SimpleQueue[Callable[[], None]]] = []
+os.register_at_fork(after_in_child=_idle.clear)
 
 
 class Ending(Enum):
@@ -35,12 +42,17 @@ def is_work_left() -> bool:
     return bool(_unfinished)
 
 
-def run_interruptible(work: Callable[[], None], cancel: Callable[[], None], grace_s: float = GRACE_S) -> Ending:
-    """Run the work in a thread. On Ctrl-C call `cancel`, wait for `grace_s`, and abandon a thread that is stuck."""
+def run_interruptible(
+    work: Callable[[], None], cancel: Callable[[], None], grace_s: float = GRACE_S, *, kept: bool = False
+) -> Ending:
+    """Run the work in a thread. On Ctrl-C call `cancel`, wait for `grace_s`, and abandon a thread that is stuck.
+
+    With `kept` the thread may be one that earlier work has used, and starts in a tenth of the time.
+    """
     finished = threading.Event()
     raised: list[BaseException] = []
     try:
-        _start(work, finished, raised)
+        _start(work, finished, raised, kept=kept)
         _wait(finished, None)
     except KeyboardInterrupt:
         try:
@@ -66,7 +78,9 @@ def run_at_most(work: Callable[[], None], seconds: float | None) -> bool:
     return finished.is_set()
 
 
-def _start(work: Callable[[], None], finished: threading.Event, raised: list[BaseException]) -> None:
+def _start(
+    work: Callable[[], None], finished: threading.Event, raised: list[BaseException], *, kept: bool = False
+) -> None:
     def body() -> None:
         try:
             work()
@@ -77,7 +91,30 @@ def _start(work: Callable[[], None], finished: threading.Event, raised: list[Bas
             finished.set()
 
     _unfinished.add(finished)
-    threading.Thread(target=body, name="pyxfer-measuring", daemon=True).start()
+    if not kept:
+        threading.Thread(target=body, name="pyxfer-measuring", daemon=True).start()
+        return
+    try:
+        _idle.pop().put(body)
+    except IndexError:
+        threading.Thread(target=_serve, args=(body,), name="pyxfer-kept", daemon=True).start()
+
+
+def _serve(body: Callable[[], None]) -> None:
+    own: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    while True:
+        body()
+        del body  # it keeps what the work has used
+        _idle.append(own)
+        try:
+            body = own.get(timeout=KEPT_S)
+        except Empty:
+            try:
+                _idle.remove(own)
+            except ValueError:  # it was taken just now
+                body = own.get()
+            else:
+                return
 
 
 def _wait(finished: threading.Event, seconds: float | None) -> bool:

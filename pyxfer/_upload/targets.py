@@ -301,8 +301,12 @@ class Torch(Target):
     def reserve(self, nbytes: int) -> None:
         if is_host(self.engine):
             return
-        cuda = self.torch.cuda
-        missing = nbytes - (cuda.memory_reserved(self.device) - cuda.memory_allocated(self.device))
+        try:  # in a tenth of the time of memory_reserved
+            known = self.torch.cuda.memory_stats_as_nested_dict(self.device)
+        except RuntimeError:  # the allocator is another library's
+            return
+        free = known["reserved_bytes"]["all"]["current"] - known["allocated_bytes"]["all"]["current"] if known else 0
+        missing = nbytes - free
         if missing > 0:
             with suppress(self.torch.OutOfMemoryError):  # the arrays may still find room
                 self.torch.empty(missing, dtype=self.torch.uint8, device=self.place)

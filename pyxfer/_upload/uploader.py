@@ -22,7 +22,7 @@ from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import DLPACK_TYPES, MAX_BYTES, Source, destination_of, may_be_of_a_file, source_of
 from pyxfer._upload.conversions import Converter, require_wishes, wanted_by
 from pyxfer._upload.device_arrays import DeviceArray, DevicePool
-from pyxfer._upload.movers import MAX_FETCHED_BYTES, RingMover, copy_on_host, make_mover
+from pyxfer._upload.movers import MAX_FETCHED_BYTES, MAX_OWN_COPY_BYTES, RingMover, copy_on_host, make_mover
 from pyxfer._upload.native_calls import AT_EXIT_S, native_call
 from pyxfer._upload.pending import Dropped, FixedTicket, Started, Upload, put
 from pyxfer._upload.pools import HostPool, block_bytes
@@ -458,7 +458,7 @@ class Uploader(ShortRepr):
         if target is None or not isinstance(mover, RingMover) or os.getpid() != self._pid:
             return None
         if (plain := target.plain(y)) is None:
-            return target.fetched(y, MAX_FETCHED_BYTES)
+            return target.fetched(y, MAX_OWN_COPY_BYTES)
         if y.nbytes > MAX_FETCHED_BYTES:
             return None
         address, shape, dtype = plain

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pyxfer._files.formats import StoredArray
-from pyxfer._files.windows import PAGE_BYTES, Block, blocks_of, windows_of
+from pyxfer._files.windows import PAGE_BYTES, Block, blocks_of, even_bytes, windows_of
 
 MIB = 1 << 20
 
@@ -74,6 +74,15 @@ def test_arrays_without_items_are_done_without_a_piece() -> None:
     (window,) = windows_of(blocks_of([stored(0, 8)]), MIB)
     assert (window.pieces, len(window.begun), len(window.done)) == ([], 1, 1)
     assert list(windows_of([], MIB)) == []
+
+
+@pytest.mark.parametrize(("total", "count"), [(1, 1), (299, 1), (300, 1), (599, 1), (600, 2), (4000, 13)])
+def test_windows_of_a_load_are_equal_and_none_is_small(total: int, count: int) -> None:
+    blocks = blocks_of(in_a_row([total * MIB // 17 + 13] * 17))
+    windows = list(windows_of(blocks, even_bytes(blocks, 300 * MIB)))
+    sizes = [sum(piece.nbytes for piece in window.pieces) for window in windows]
+    assert len(sizes) == count
+    assert max(sizes) - min(sizes) <= len(sizes) * PAGE_BYTES * 2
 
 
 @pytest.mark.parametrize("max_bytes", [PAGE_BYTES, 3 * PAGE_BYTES + 5, 1 << 18, 1 << 30])

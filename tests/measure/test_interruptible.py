@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from pyxfer._measure import interruptible
 from pyxfer._measure.interruptible import Ending, run_interruptible
 
 pytestmark = pytest.mark.threads
@@ -56,6 +57,35 @@ def test_an_exception_of_the_work_is_raised(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught:
         run_interruptible(work, lambda: None)
     assert caught.value is error
+
+
+def test_a_kept_thread_works_again_and_ends_when_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interruptible, "KEPT_S", 0.02)
+    ran_in: list[threading.Thread] = []
+
+    def work() -> None:
+        ran_in.append(threading.current_thread())
+
+    assert run_interruptible(work, lambda: None, kept=True) is Ending.DONE
+    ran_in[0].join(30)
+    assert not ran_in[0].is_alive()
+    assert not interruptible._idle
+    monkeypatch.setattr(interruptible, "KEPT_S", 30.0)
+    assert run_interruptible(work, lambda: None, kept=True) is Ending.DONE
+    until = time.monotonic() + 30
+    while not interruptible._idle and time.monotonic() < until:
+        time.sleep(0.001)
+    assert run_interruptible(work, lambda: None, kept=True) is Ending.DONE
+    assert ran_in[1] is ran_in[2]
+
+
+def test_stuck_work_keeps_no_later_work_waiting() -> None:
+    work = Work(stops=False)
+    presser = press_ctrl_c(work.started)
+    assert run_interruptible(work, work.cancel, grace_s=0.1, kept=True) is Ending.STUCK
+    assert run_interruptible(lambda: None, lambda: None, kept=True) is Ending.DONE
+    work.released.set()
+    presser.join()
 
 
 def test_ctrl_c_cancels_the_work_and_waits() -> None:
