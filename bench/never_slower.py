@@ -263,6 +263,28 @@ def markdown(results: Sequence[NeverSlower]) -> str:
     return "\n\n".join(_table(sorted(of_gpu, key=lambda of: of.framework)) for of_gpu in by_gpu.values())
 
 
+def summary(results: Sequence[NeverSlower]) -> str:
+    """How many rows of each framework and GPU are faster, equal and slower, for docs/results.md."""
+    body = []
+    for of in sorted(results, key=lambda of: (of.framework, of.environment.taken_at)):
+        marks = [row.mark() for row in of.rows]
+        slower = [f"{row.name} {row.ratio().median_s:.2f}" for row in of.rows if row.mark() == "slower"]
+        ratios = [row.ratio().median_s for row in of.rows]
+        counts = [str(marks.count(mark)) for mark in ("", "equal", "slower")]
+        body.append(
+            [
+                f"{of.framework} {of.version}",
+                of.environment.taken_at[:16].replace("T", " "),
+                *counts,
+                f"{statistics.median(ratios):.2f}",
+                ", ".join(slower) or "-",
+            ]
+        )
+    header = ["framework", "taken at (UTC)", "faster", "equal", "slower", "median ratio", "slower, and by what ratio"]
+    names = sorted({of.device.name for of in results})
+    return f"{escape_markdown(', '.join(names))}.\n\n{markdown_table(header, body)}"
+
+
 def _table(results: Sequence[NeverSlower]) -> str:
     captions = [
         escape_markdown(f"{of.framework} {of.version}: {shared.machine_line(of.device, of.environment)}.")

@@ -137,7 +137,8 @@ def figures(results: Path) -> Figures:
         "ring-pauses": lambda: ring_pauses.markdown(own("ring_pauses", ring_pauses.Pauses)),
         "image-floor": lambda: image_floor.markdown(own("image_floor", image_floor.Floors)),
         "upload-soak": lambda: upload_soak.markdown(own("upload_soak", upload_soak.Soak)),
-        "never-slower": lambda: never_slower_tables(results),
+        "never-slower": lambda: never_slower.markdown(never_slower_documents(results)),
+        "never-slower-summary": lambda: never_slower.summary(never_slower_documents(results)),
         "on-the-way": lambda: on_the_way_tables(results),
         "never-slower-parts": lambda: call_parts(results),
         "first-upload-table": lambda: uploads.first_use(*first_use_of(results)),
@@ -223,13 +224,12 @@ def _table_or_reason(path: Path, table: Callable[[Run], str]) -> str:
         return f"No figures: {escape_markdown(str(error))}.\n"
 
 
-def never_slower_tables(results: Path) -> str:
-    """The rows of all measured frameworks; `UsageError` if none was measured."""
+def never_slower_documents(results: Path) -> list[never_slower.NeverSlower]:
+    """Of all measured frameworks and machines; `UsageError` if there is none."""
     paths = sorted(results.glob("never_slower_*.json.gz"))
     if not paths:
         raise UsageError(f"{results} has no never_slower_*.json.gz.")
-    loaded = [load_own(path, never_slower.NeverSlower, "never_slower.py") for path in paths]
-    return never_slower.markdown(loaded)
+    return [load_own(path, never_slower.NeverSlower, "never_slower.py") for path in paths]
 
 
 def on_the_way_tables(results: Path) -> str:

@@ -65,7 +65,7 @@ def verdict_of(run: Run, state: Variant) -> Verdict | None:
     limit = limit_of(limits)
     if limit is None or not limit.gbps:
         return None
-    found = Verdict(state, limit, best, _limit_name(limit), None, "if only the other limit were left")
+    found = Verdict(state, limit, best, _limit_name(limit), None, "without it")
     if found.share < _NEAR:
         without = f"at the rate of {_limit_name(limit)}"
         return replace(found, bottleneck=clean(best.route), gain=1 / found.share, without=without)

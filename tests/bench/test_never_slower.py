@@ -73,10 +73,19 @@ def test_the_table_has_the_other_way_the_mark_and_the_references() -> None:
 
 def test_the_figures_have_a_column_of_each_framework(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        readme_figures.never_slower_tables(tmp_path)
+        readme_figures.never_slower_documents(tmp_path)
     for name in ("cupy", "torch"):
         shared.write_document(tmp_path / f"never_slower_{name}.json.gz", document(row([2e-3] * ROUNDS, plain=1e-3)))
-    assert readme_figures.never_slower_tables(tmp_path).count("2.00 ms") == 2
+    documents = readme_figures.never_slower_documents(tmp_path)
+    assert never_slower.markdown(documents).count("2.00 ms") == 2
+
+
+def test_the_summary_counts_the_rows_and_names_the_slower_ones() -> None:
+    slower, equal = row([2e-3] * ROUNDS, plain=1e-3), row([1e-3] * ROUNDS, plain=1e-3)
+    rows = document(row([1e-3] * ROUNDS, plain=4e-3), slower, equal)
+    cells = [cell.strip() for cell in never_slower.summary([rows]).splitlines()[-1].strip("|").split("|")]
+    assert cells[0] == "torch 2.11"
+    assert cells[2:] == ["1", "1", "1", "1.00", "upload 2.00"]
 
 
 def test_every_way_is_measured_in_each_round_and_the_row_is_closed() -> None:
