@@ -216,7 +216,7 @@ class Uploader(ShortRepr):
     def download(self, y: Any, out: Any = None) -> Any:
         """Copy an array on the device to `out`, or to a new NumPy array, and return that.
 
-        The memory of a new array of 256 KiB or more is used again for later ones when the array and all its views are
+        The memory of a large new array is used again for later ones when the array and all its views are
         gone. A view keeps all of it. NumPy's `resize` in place refuses such an array, which does not own its memory.
 
         Raises:
