@@ -29,9 +29,10 @@ seconds_d limited(double seconds) {
 }  // namespace
 
 bool arrival::await(double seconds) const {
-  if (!is_recorded_) { return true; }
+  if (!is_recorded_ || has_passed_) { return true; }
   context_guard const guard{context_};
-  return wait_for(last_, seconds);
+  has_passed_ = wait_for(last_, seconds);
+  return has_passed_;
 }
 
 bool ticket::done() const {

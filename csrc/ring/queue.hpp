@@ -21,6 +21,14 @@ namespace pyxfer {
 class arrival {
  public:
   arrival(int device, CUcontext context) : context_{context}, last_{device, event_use::order} {}
+  /// A ticket may be dropped when Python exits, and then the device may never answer.
+  ~arrival() {
+    if (is_recorded_ && !has_passed_) { last_.abandon(); }
+  }
+  arrival(arrival const&) = delete;
+  arrival& operator=(arrival const&) = delete;
+  arrival(arrival&&) = delete;
+  arrival& operator=(arrival&&) = delete;
 
   /// Called by the thread of the queue, behind the last copy.
   void record(stream_view on) {
@@ -34,6 +42,7 @@ class arrival {
   CUcontext context_;
   event last_;
   bool is_recorded_{false};
+  mutable std::atomic<bool> has_passed_{false};
 };
 
 /// A transfer that was started without waiting for it. It continues if its ticket is dropped.
@@ -49,8 +58,8 @@ class ticket {
 
  private:
   std::shared_future<staged> ends_;
-  std::shared_ptr<arrival const>
-      arrives_;  ///< null if the copies have ended when the queue goes on
+  /// Null if the copies have ended when the queue goes on.
+  std::shared_ptr<arrival const> arrives_;
 };
 
 // clang-format off

@@ -47,7 +47,7 @@ def run_interruptible(
 ) -> Ending:
     """Run the work in a thread. On Ctrl-C call `cancel`, wait for `grace_s`, and abandon a thread that is stuck.
 
-    With `kept` the thread may be one that earlier work has used, and starts in a tenth of the time.
+    With `kept` the thread may be one that earlier work has used, and starts in a quarter of the time.
     """
     finished = threading.Event()
     raised: list[BaseException] = []
