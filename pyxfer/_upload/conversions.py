@@ -28,7 +28,7 @@ from pyxfer._upload.arrays import (
     strides_of,
     type_name,
 )
-from pyxfer._upload.device_arrays import Lent, Scratch, ScratchPool
+from pyxfer._upload.device_arrays import ScratchPool
 from pyxfer._upload.movers import RingMover
 from pyxfer._upload.trees import RefusedArrayError, children_of
 from pyxfer.errors import CudaMemoryError, KernelsUnavailableError, UsageError
@@ -238,8 +238,6 @@ class Converter:
             mover.upload_converted(source, conversion, crossed, address, stream, wait=stream is None)
             return finish()
         finally:
-            if type(scratch) is Scratch:
-                self.scratch.give(scratch)
             del finish, scratch  # the traceback of an error would keep the memory
 
     def prepared(
@@ -254,8 +252,6 @@ class Converter:
         if plan.conversion is None:
             return partial(mover.start, source, address), finish, source.keep
         crossed, scratch = self._memory_to_cross(target, plan.conversion, source.nbytes, address)
-        if type(scratch) is Scratch:
-            scratch = Lent(self.scratch, scratch)
         start = partial(mover.start_converted, source, plan.conversion, crossed, address)
         return start, finish, (source.keep, scratch)
 
@@ -266,8 +262,8 @@ class Converter:
         crossing_bytes = conversion.crossing_bytes(nbytes)
         if target.allocates:
             return target.empty((crossing_bytes,), _BYTE)
-        scratch = self.scratch.take(crossing_bytes)
-        return scratch.memory.address, scratch
+        lent = self.scratch.lend(crossing_bytes)
+        return lent.address, lent
 
     def plan(self, source: Source, wanted: Wanted, mover: Mover) -> tuple[Source, Plan]:
         """How an array is converted, and what is read: if the host permutes, in the order of the result.

@@ -96,38 +96,36 @@ class DevicePool(Pool["DeviceBuffer"]):
         self._synchronised += 1
 
 
-class Scratch(Owner):
-    """Device memory for what kernels read."""
-
+class _Scratch(Owner):
     failed = "Device memory was not released"
 
     memory: DeviceBuffer
 
 
 class ScratchPool:
-    """Device memory that no work uses when it is given back, and whose contents nobody keeps. For any thread.
+    """Device memory for what kernels read: no work uses it when it comes back, and nobody keeps its contents.
 
-    It is simpler than `DevicePool`, whose Python would take longer than the kernel. At most `max_bytes` are idle; None
-    is no limit but the number of blocks.
+    Any thread may call it. It is simpler than `DevicePool`, whose Python would take longer than a kernel. At most two
+    blocks are idle, and at most `max_bytes`.
     """
 
     _MAX_IDLE = 2
 
     def __init__(self, engine: Engine, device: int, max_bytes: int | None = None) -> None:
         self._engine, self._device, self._max_bytes = engine, device, max_bytes
-        self._idle: list[Scratch] = []
+        self._idle: list[_Scratch] = []
         self._closed = self._abandoned = False
 
-    def take(self, nbytes: int) -> Scratch:
-        """At least so many bytes. The caller gives it back."""
+    def lend(self, nbytes: int) -> Lent:
+        """At least so many bytes, until they are dropped."""
         with suppress(IndexError):  # another thread was faster
             while self._idle:
                 block = self._idle.pop()
                 if block.memory.nbytes >= nbytes:
-                    return block
-        return Scratch(self._engine.DeviceBuffer(block_bytes(nbytes), self._device))
+                    return Lent(self, block)
+        return Lent(self, _Scratch(self._engine.DeviceBuffer(block_bytes(nbytes), self._device)))
 
-    def give(self, block: Scratch) -> None:
+    def _take_back(self, block: _Scratch) -> None:
         idle_bytes = block.memory.nbytes + sum([each.memory.nbytes for each in self._idle])
         if self._abandoned:
             block.memory.abandon()
@@ -137,7 +135,7 @@ class ScratchPool:
             self._idle.clear()
 
     def close(self) -> None:
-        """Free the idle blocks, and from now on each that is given back."""
+        """Free the idle blocks, and from now on each that comes back."""
         self._closed = True
         self._idle.clear()
 
@@ -149,13 +147,17 @@ class ScratchPool:
 
 
 class Lent:
-    """Scratch memory that is given back when this is dropped."""
+    """Scratch memory that goes back to its pool when this is dropped."""
 
-    def __init__(self, pool: ScratchPool, block: Scratch) -> None:
+    def __init__(self, pool: ScratchPool, block: _Scratch) -> None:
         self._pool, self._block = pool, block
 
+    @property
+    def address(self) -> int:
+        return self._block.memory.address
+
     def __del__(self) -> None:
-        self._pool.give(self._block)
+        self._pool._take_back(self._block)
 
 
 # From dlpack.h.

@@ -14,7 +14,7 @@ import pytest
 
 from pyxfer._upload.arrays import BFLOAT16, source_of
 from pyxfer._upload.conversions import Converter, Wanted, _order, wanted_by
-from pyxfer._upload.device_arrays import DeviceArray
+from pyxfer._upload.device_arrays import DeviceArray, ScratchPool
 from pyxfer._upload.movers import PlainMover
 from pyxfer._upload.targets import Target
 from pyxfer._upload.uploader import Uploader
@@ -340,6 +340,32 @@ def test_without_kernels_the_host_converts(up: Uploader, own: Target, engine: En
     x = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
     np.testing.assert_array_equal(sent(x, dtype="float64", layout="abc->cab"), x.transpose(2, 0, 1).astype(float))
     assert not up._converter.has_kernels
+
+
+def test_scratch_memory_is_used_again_and_a_larger_block_serves(engine: Engine) -> None:
+    pool = ScratchPool(engine, 0)
+    first = pool.lend(10_000)
+    address = first.address
+    other = pool.lend(100)
+    assert other.address != address
+    del first
+    again = pool.lend(5_000)
+    assert again.address == address
+    del again, other
+    pool.close()
+
+
+@pytest.mark.parametrize(("max_bytes", "kept"), [(None, 2), (20_000, 1), (0, 0)])
+def test_two_blocks_of_scratch_memory_are_kept_at_most(engine: Engine, max_bytes: int | None, kept: int) -> None:
+    pool = ScratchPool(engine, 0, max_bytes)
+    lent = [pool.lend(12_000) for _ in range(4)]
+    lent.clear()
+    assert len(testing.allocated()) == kept
+    late = pool.lend(12_000)
+    pool.close()
+    assert len(testing.allocated()) == 1
+    del late
+    assert not testing.allocated()
 
 
 def test_a_failed_kernel_is_reported_and_leaks_nothing(up: Uploader, own: Target, engine: Engine, sent: Any) -> None:
