@@ -21,7 +21,7 @@ from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._upload.api import device_name_of, shared_uploader
 from pyxfer._upload.arrays import name_of, type_name
 from pyxfer._upload.pending import FixedTicket, Started, ended
-from pyxfer._upload.targets import device_source_of, framework_of
+from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of, framework_of
 from pyxfer.errors import ArrayFileError, ForkedError, UsageError
 
 if TYPE_CHECKING:
@@ -178,6 +178,9 @@ def _arrays(
     if to == HostArrays.module:
         results, reader = Results(HostArrays(), dtype), HostReader()
     else:
+        if not isinstance(to, Target) and (not isinstance(to, str) or to not in (*TARGETS, *SHORT_NAMES)):
+            known = ", ".join(map(repr, (*TARGETS, HostArrays.module)))
+            raise UsageError(f"{to!r:.80} is not a framework that arrays can be loaded to: give one of {known}")
         uploader = shared_uploader(device, stacklevel=5)
         target = uploader._target(to)
         results, reader = Results(target, dtype), DeviceReader(uploader, target.stream)

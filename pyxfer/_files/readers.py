@@ -109,18 +109,21 @@ class DeviceReader:
         return OpenFiles(self._uploader.engine, files, numbers)
 
     def start(self, files: OpenFiles, window: Window, add: Callable[[Started], None]) -> None:
+        made: list[Ticket] = []
         try:
             with self._uploader._usable_mover(of_files=True) as mover:
                 if isinstance(mover, RingMover):
                     source = self._uploader.engine.FileWindow(files.set, *window.ranges_and_parts())
-                    add(_started(mover.start_read(source, self._stream()), files, window))
+                    mover.start_read(source, self._stream(), made)
                 else:
+                    made.append(FixedTicket(is_done=False))  # a copy that Ctrl-C interrupts goes on
                     _send_by_driver(mover, files, window)
-                    add(_started(FixedTicket(is_done=True), files, window))
+                    made[0] = FixedTicket(is_done=True)
+            add(_started(made[0], files, window))
         except Exception:
             raise
         except BaseException:  # Ctrl-C, perhaps after the transfer has started
-            self.leave([_started(FixedTicket(is_done=False), files, window)])
+            self.leave([_started(ticket, files, window) for ticket in made])
             raise
 
     def leave(self, started: Sequence[Started]) -> None:
@@ -187,6 +190,7 @@ def _serve(reads: SimpleQueue[Read | None]) -> None:
             else:
                 del call  # it keeps the files open
                 future.set_result(None)
+    _left.sweep()  # of a load that was left, with its last read
 
 
 class _ThreadsTicket:

@@ -61,7 +61,7 @@ class Results:
         self._target = target
         kind = _LIBRARIES[target.module]
         self._library = kind(import_module(target.module))
-        self._wanted = None if dtype is None else self._kind(dtype_name(dtype), "give a dtype such as 'bfloat16'")
+        self._wanted = None if dtype is None else self._floating(dtype_name(dtype))
 
     @property
     def driver_allocates(self) -> bool:
@@ -101,6 +101,12 @@ class Results:
         if self._wanted is not None and stored.dtype.startswith(_FLOATS):
             array = self._library.converted(array, self._wanted)
         return array
+
+    def _floating(self, name: str) -> Any:
+        kind = self._kind(name, "give a dtype such as 'bfloat16'")
+        if not name.startswith(_FLOATS):
+            raise UsageError(f"{name} is not a type of floating-point numbers: give one such as 'bfloat16'")
+        return kind
 
     def _kind(self, name: str, otherwise: str = "leave it out by names") -> Any:
         try:

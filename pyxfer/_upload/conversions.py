@@ -362,9 +362,8 @@ def _require_cast(before: Dtype, after: Dtype) -> None:
     if name_of(before) == name_of(after):
         return
     if "c" in kinds:
-        raise UsageError(
-            f"{name_of(before)} does not become {name_of(after)} on the way: convert x before, or send x.real"
-        )
+        advice = "convert x before, or send x.real" if kinds[0] == "c" else "convert x before"
+        raise UsageError(f"{name_of(before)} does not become {name_of(after)} on the way: {advice}")
     if kinds[0] == "f" and kinds[1] in "iu":
         raise UsageError(
             f"{name_of(before)} does not become {name_of(after)} on the way, because processors and devices differ in "

@@ -127,10 +127,10 @@ class RingMover:
     ) -> Ticket:
         return _transfer(self.ring.start_upload, source, conversion, crossed, address, stream)
 
-    def start_read(self, window: FileWindow, stream: int | None) -> Ticket:
-        """The same from files."""
+    def start_read(self, window: FileWindow, stream: int | None, made: list[Ticket]) -> None:
+        """The same from files. The ticket is put into `made`: Ctrl-C after a return would lose it."""
         try:
-            return self.ring.start_read(window, stream)
+            made.extend(map(self.ring.start_read, (window,), (stream,)))
         except ValueError as error:  # the stream is being captured into a CUDA graph
             raise UsageError(str(error)) from error
 

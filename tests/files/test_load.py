@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 import pyxfer
-from pyxfer._files import load, readers
+from pyxfer._files import load, readers, windows
 from pyxfer._files.formats import stored_arrays
 from pyxfer._loaders import page_cache
 from pyxfer._upload import api, uploader
@@ -350,6 +351,45 @@ def test_ctrl_c_ends_a_load_and_the_uploader_goes_on(
     assert same(loaded(up, file), arrays)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "bool", "complex64", np.uint8])
+def test_floating_point_numbers_become_no_others(file: Path, dtype: Any) -> None:
+    with pytest.raises(UsageError, match="floating-point"):
+        pyxfer.load_tensors(file, to="numpy", dtype=dtype)
+
+
+@pytest.mark.parametrize("at", [(windows.Window, "ranges_and_parts"), (readers, "_started")], ids=["before", "behind"])
+def test_ctrl_c_where_a_transfer_starts_keeps_no_file_open(
+    up: Uploader, file: Path, arrays: Arrays, monkeypatch: pytest.MonkeyPatch, at: tuple[Any, str]
+) -> None:
+    assert same(loaded(up, file), arrays)
+    before = len(os.listdir("/proc/self/fd"))
+    real = getattr(*at)
+
+    def interrupted(*arguments: Any) -> Any:
+        monkeypatch.setattr(*at, real)
+        signal.raise_signal(signal.SIGINT)
+        return real(*arguments)
+
+    for _ in range(3):
+        monkeypatch.setattr(*at, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            loaded(up, file, 5000)
+    gc.collect()
+    assert same(loaded(up, file), arrays)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_dropped_stream_to_host_memory_closes_its_files(file: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    stream = pyxfer.stream_tensors(file, to="numpy")
+    next(stream)
+    del stream
+    until = time.monotonic() + 30
+    while len(os.listdir("/proc/self/fd")) != before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 @pytest.mark.parametrize("stall_at", [0, 1 << 20], ids=["headers", "data"])
 @pytest.mark.parametrize("to", ["numpy", "device"])
 def test_ctrl_c_ends_a_load_that_stalls_and_uploads_go_on(up: Uploader, tmp_path: Path, to: str, stall_at: int) -> None:
@@ -421,8 +461,9 @@ def test_two_loads_at_once(up: Uploader, file: Path, arrays: Arrays) -> None:
 
 
 def test_a_closed_uploader_and_an_unknown_framework_are_refused(up: Uploader, file: Path) -> None:
-    with pytest.raises(UsageError, match="'numpyy' is not a framework"):
-        pyxfer.load_tensors(file, to="numpyy")  # type: ignore[arg-type]
+    for unknown in ("numpyy", None, ["torch"]):
+        with pytest.raises(UsageError, match=r"is not a framework .*'numpy'"):
+            pyxfer.load_tensors(file, to=unknown)  # type: ignore[arg-type]
     up.close()
     with pytest.raises(UsageError, match="closed"):
         loaded(up, file)

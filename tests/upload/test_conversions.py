@@ -342,6 +342,13 @@ def test_without_kernels_the_host_converts(up: Uploader, own: Target, engine: En
     assert not up._converter.has_kernels
 
 
+@pytest.mark.parametrize(("before", "advises_real"), [("complex64", True), ("uint8", False)])
+def test_the_advice_for_complex_numbers_fits_the_source(up: Uploader, before: str, advises_real: bool) -> None:
+    with pytest.raises(UsageError) as raised:
+        up.upload(np.zeros(4, before), Target(up._pool), dtype="float32" if advises_real else "complex64")
+    assert ("x.real" in str(raised.value)) == advises_real
+
+
 def test_scratch_memory_is_used_again_and_a_larger_block_serves(engine: Engine) -> None:
     pool = ScratchPool(engine, 0)
     first = pool.lend(10_000)
