@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import msgspec
@@ -87,6 +88,7 @@ def _of_two_sockets(plan: TrafficPlan, flow: FlowPlan) -> float:
     return h200_rate(plan, flow)
 
 
+@functools.cache
 def make_links_of_four(reason: str = "peer access is off") -> Links:
     """Four GPUs below two sockets. GPU 0 could not read from GPU 1."""
     devices = tuple(

@@ -71,6 +71,9 @@ def test_small_copies_have_gaps_between_them(measure: Measure, engine: Engine, m
 
 def test_what_a_caller_gets_of_small_copies_has_the_calls(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
     call_s = 5e-5
+    monkeypatch.setattr(traffic, "MAX_IN_BATCH", 8)
+    for limit in ("PREPARING_S", "MEASURING_S"):  # on a busy machine rows would be left out
+        monkeypatch.setattr(session, limit, 3600.0)
     run = measure(1, group="small", prepare=lambda: testing.model_issue(call_s, call_s))
     assert {row.mode for row in run.small} == {"batch", "queue"}
     for row in run.small:
