@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import msgspec
@@ -124,10 +125,15 @@ def make_beside() -> tuple[runs.WorkBeside, ...]:
     )
 
 
-def make_blocks_run(rows: list[runs.Measurement] | None = None, **overrides: Any) -> runs.Run:
+@functools.cache
+def make_blocks_run() -> runs.Run:
+    """A run of the default cells."""
     plans = sorted(make_request().plans(128 * MIB), key=lambda plan: plan.place)
-    if rows is None:
-        rows = [row for plan in plans for row in make_row(plan)]
+    return make_run_with([row for plan in plans for row in make_row(plan)])
+
+
+def make_run_with(rows: list[runs.Measurement], **overrides: Any) -> runs.Run:
+    """A run of these rows, which have their figures already, beside copies of the link."""
     links = [row for direction in dict.fromkeys(row.direction for row in rows) for row in make_link(direction)]
     fields: dict[str, Any] = {
         "kind": "blocks",
@@ -137,13 +143,15 @@ def make_blocks_run(rows: list[runs.Measurement] | None = None, **overrides: Any
             sizes_bytes=tuple(sorted({row.block_bytes or 0 for row in rows})),
             batches=tuple(sorted({row.batch or 0 for row in rows})),
         ),
-        "measurements": with_ceilings((*links, *rows)),
+        "measurements": (),
         "blocks": runs.BlockPools(1 << 30, 128 * MIB, Fact(make_beside())),
         **overrides,
     }
-    return derive_run(make_run(**fields))
+    rest = derive_run(make_run(**fields))
+    return msgspec.structs.replace(rest, measurements=with_ceilings((*links, *rows)))
 
 
+@functools.cache
 def make_without_kernels() -> runs.Run:
     """A driver that compiles no kernel and has no batch call, interrupted early."""
     why = "this driver has no cuMemcpyBatchAsync: it came with CUDA 12.8 (driver 570)"
@@ -157,4 +165,4 @@ def make_without_kernels() -> runs.Run:
             else row
             for row in make_row(plan)
         ]
-    return make_blocks_run(rows, ended="interrupted", blocks=runs.BlockPools(1 << 30, 4 * MIB))
+    return make_run_with(rows, ended="interrupted", blocks=runs.BlockPools(1 << 30, 4 * MIB))

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from blocks_samples import make_blocks_run, make_request, make_row
+from blocks_samples import make_request, make_row, make_run_with
 from samples import KIB, MIB
 
 from pyxfer._blocks.offload import plan_offload
@@ -87,7 +87,7 @@ def default_plans(methods: Iterable[BlockMethod]) -> list[BlockPlan]:
 def make_run_of(laws: Mapping[BlockMethod, Law], **fields: Any) -> Run:
     """Both directions with the same times."""
     plans = [*grid("h2d", laws, **fields), *grid("d2h", laws, **fields)]
-    return make_blocks_run(make_moves(plans, laws))
+    return make_run_with(make_moves(plans, laws))
 
 
 def make_plan(**fields: Any) -> OffloadPlan:

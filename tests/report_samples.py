@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
 
 import msgspec
 from baseline import link_processes
@@ -16,7 +16,7 @@ from link_samples import h200_rate, link_device, make_links
 from offload_samples import make_plan
 from order_samples import make_orders_run
 from pages import HOST_REASON, full_run, host_run
-from samples import SCRIPT, make_device, make_hostile, make_measurement, make_missing, make_run
+from samples import SCRIPT, Made, make_device, make_hostile, make_measurement, make_missing, make_run
 from watch_samples import make_stalled, make_unseen, make_watched
 from xfer_samples import row_of, session
 
@@ -87,6 +87,7 @@ def _of_two_sockets(plan: TrafficPlan, flow: FlowPlan) -> float:
     return h200_rate(plan, flow)
 
 
+@functools.cache
 def make_links_of_four(reason: str = "peer access is off") -> Links:
     """Four GPUs below two sockets. GPU 0 could not read from GPU 1."""
     devices = tuple(
@@ -120,38 +121,41 @@ def make_outside_links() -> Links:
     return msgspec.structs.replace(run, devices=devices, remarks=(machines.Remark("x", BREAKOUT, SCRIPT),))
 
 
-DOCUMENTS: dict[str, Any] = {
-    "ceiling": full_run(),
-    "ceiling of the host": host_run(full_run(ended="interrupted")),
-    "frameworks": make_frameworks_run(),
-    "image batches": make_image_batch_run(),
-    "orders of work": make_orders_run(),
-    "explain": make_explain_run(),
-    "watch": make_watched(),
-    "watch with slow steps": make_stalled(),
-    "watch without records": make_unseen(),
-    "comparison": compare_samples(make_sample("A"), make_sample("B", seed=2, slower=slow_pinned(1.3))),
-    "examination": make_examination(),
-    "comparison of links": compare_samples(
-        link_processes.make_sample("A"), link_processes.make_sample("B", seed=2, rate_of=link_processes.slow_pair(0, 1))
-    ),
-    "baseline": make_baseline(),
-    "baseline of links": check.make_baseline(
-        "links", {"rack": "r7"}, link_processes.make_processes(), "2025-11-21T09:00:00+00:00"
-    ),
-    "history": make_history(),
-    "history without changes": make_history(step=0.0),
-    "pytest": session(row_of(), row_of("tests/test_b.py::test_other", None)),
-    "nothing measured": make_run(measurements=(make_missing(),), curves=()),
-    "one point": make_run(measurements=(make_measurement(),), curves=()),
-    "hostile": make_outside_run(),
-    "links": make_links(),
-    "links of one GPU": make_links(1),
-    "links of four GPUs": make_links_of_four(),
-    "links of the host": make_links_of_host(),
-    "hostile links": make_outside_links(),
-    "fleet": make_fleet(),
-    "fleet of two groups": judge(arrivals(make_hosts(16, dict.fromkeys((1, 2, 3, 4), 0.08)))),
-    "host": make_host(BREAKOUT, labels={BREAKOUT: RIGHT_TO_LEFT}),
-    "plan": make_plan(),
-}
+DOCUMENTS = Made(
+    {
+        "ceiling": full_run,
+        "ceiling of the host": lambda: host_run(full_run(ended="interrupted")),
+        "frameworks": make_frameworks_run,
+        "image batches": make_image_batch_run,
+        "orders of work": make_orders_run,
+        "explain": make_explain_run,
+        "watch": make_watched,
+        "watch with slow steps": make_stalled,
+        "watch without records": make_unseen,
+        "comparison": lambda: compare_samples(make_sample("A"), make_sample("B", seed=2, slower=slow_pinned(1.3))),
+        "examination": make_examination,
+        "comparison of links": lambda: compare_samples(
+            link_processes.make_sample("A"),
+            link_processes.make_sample("B", seed=2, rate_of=link_processes.slow_pair(0, 1)),
+        ),
+        "baseline": make_baseline,
+        "baseline of links": lambda: check.make_baseline(
+            "links", {"rack": "r7"}, link_processes.make_processes(), "2025-11-21T09:00:00+00:00"
+        ),
+        "history": make_history,
+        "history without changes": lambda: make_history(step=0.0),
+        "pytest": lambda: session(row_of(), row_of("tests/test_b.py::test_other", None)),
+        "nothing measured": lambda: make_run(measurements=(make_missing(),), curves=()),
+        "one point": lambda: make_run(measurements=(make_measurement(),), curves=()),
+        "hostile": make_outside_run,
+        "links": make_links,
+        "links of one GPU": lambda: make_links(1),
+        "links of four GPUs": make_links_of_four,
+        "links of the host": make_links_of_host,
+        "hostile links": make_outside_links,
+        "fleet": make_fleet,
+        "fleet of two groups": lambda: judge(arrivals(make_hosts(16, dict.fromkeys((1, 2, 3, 4), 0.08)))),
+        "host": lambda: make_host(BREAKOUT, labels={BREAKOUT: RIGHT_TO_LEFT}),
+        "plan": make_plan,
+    }
+)

@@ -360,7 +360,8 @@ class Session(RunSession[Run]):
 
 def with_ceilings(rows: Sequence[Measurement]) -> tuple[Measurement, ...]:
     """The rows; those of blocks have their share of page-locked copies in the same rounds."""
-    return tuple(row if row.block_bytes is None else _with_ceiling(row, rows) for row in rows)
+    raw = [row for row in rows if row.is_raw]
+    return tuple(row if row.block_bytes is None else _with_ceiling(row, raw) for row in rows)
 
 
 def _with_ceiling(row: Measurement, rows: Sequence[Measurement]) -> Measurement:

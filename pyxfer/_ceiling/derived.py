@@ -29,11 +29,13 @@ def derive_run(run: runs.Run) -> runs.Run:
     for row in run.measurements:
         if row.route_info is None and row.variant == "warm":
             references[row.worker, _place(row)].append(row)  # each worker measures its own ceiling
-    beside = runs.limits_beside if run.files is not None else runs.links_beside
-    if run.files is None and run.blocks is None:
-        rows = tuple(derived_row(row, link, references[row.worker, _place(row)]) for row in run.measurements)
+    if run.files is not None:
+        rows = tuple(_row_beside(row, link, runs.limits_beside(row, run.measurements)) for row in run.measurements)
+    elif run.blocks is not None:
+        raw = [row for row in run.measurements if row.is_raw]  # few of a thousand rows
+        rows = tuple(_row_beside(row, link, runs.links_beside(row, raw)) for row in run.measurements)
     else:
-        rows = tuple(_row_beside(row, link, beside(row, run.measurements)) for row in run.measurements)
+        rows = tuple(derived_row(row, link, references[row.worker, _place(row)]) for row in run.measurements)
     fitted = {_key(curve): curve for curve in curves(rows)} if run.curves else {}
     return replace(
         run,

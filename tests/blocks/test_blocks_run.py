@@ -28,6 +28,7 @@ from pyxfer._document import codec
 from pyxfer._document.blocks import METHODS
 from pyxfer._document.machines import Fact
 from pyxfer._document.runs import LEFT_OUT, ORDERS, BlockOrder, Measurement, Run
+from pyxfer._measure import sampler
 from pyxfer._upload.settings import tuning_key
 from pyxfer.errors import DocumentError, MeasurementError, UsageError
 from pyxfer.native import choose
@@ -36,9 +37,14 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def _small_pools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small pools, because the host runtime carries kernels out slowly."""
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small pools, because the host runtime carries kernels out slowly, and the fewest rounds.
+
+    On a busy machine no precision is reached, and a run would last for its whole budget.
+    """
     monkeypatch.setattr(session, "HOST_POOL_BYTES", 8 * MIB)
+    monkeypatch.setattr(sampler, "MIN_ROUNDS", 0)
+    monkeypatch.setattr(sampler.Series, "is_precise", lambda *_: True)
 
 
 def run_blocks(**options: Any) -> Run:

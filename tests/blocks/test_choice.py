@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from blocks_samples import make_blocks_run, make_row, make_without_kernels, seconds_of
+from blocks_samples import make_blocks_run, make_row, make_run_with, make_without_kernels, seconds_of
 
 from pyxfer._blocks.choice import (
     Choices,
@@ -36,7 +36,7 @@ def plan(method: BlockMethod, nbytes: int = 16 * KIB, count: int = 256, **fields
 
 
 def run_of(*rows: Measurement) -> Run:
-    return make_blocks_run(list(rows))
+    return make_run_with(list(rows))
 
 
 def test_the_fastest_method_is_the_best_of_its_cell() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from blocks_samples import make_blocks_run
+from blocks_samples import make_run_with
 from offload_samples import affine, batch, kernel, make_run_of
 from samples import KIB, MIB, make_run
 
@@ -79,12 +79,12 @@ def test_from_the_break_even_on_moving_is_faster(compute_s: float) -> None:
 
 def test_a_break_even_at_the_fewest_or_the_most_blocks_measured_says_so() -> None:
     run = make_run_of({"kernel": affine})
-    few = make_blocks_run([row for row in run.measurements if row.batch in (64, 256)])
+    few = make_run_with([row for row in run.measurements if row.batch in (64, 256)])
     found = pyxfer.plan_offload("1MiB", 64, 1.0, run=few)
     assert found.break_even.value == BreakEven(64, 64, 64, None, 64, 256 * 64)
     assert "moving pays from at most 64 blocks on." in str(found)
     assert "moving pays from 1 block on." in str(pyxfer.plan_offload("1MiB", 64, 1.0, run=RUN))
-    small = make_blocks_run([row for row in run.measurements if row.batch in (64, 256) and row.block_bytes == 4 * KIB])
+    small = make_run_with([row for row in run.measurements if row.batch in (64, 256) and row.block_bytes == 4 * KIB])
     each_s = sum(affine(4 * KIB, count) / count for count in (255, 256))
     assert "from at least 256 blocks on" in str(pyxfer.plan_offload("4KiB", 64, 64 * each_s, run=small))
 
@@ -157,7 +157,7 @@ def test_a_plan_is_one_line_sentences_and_json() -> None:
 
 def test_a_run_of_few_trials_is_told() -> None:
     rows = [msgspec.structs.replace(row, trials=row.trials[:1]) for row in RUN.measurements if row.block_bytes]
-    few = make_blocks_run([derived_row(row, RUN.link, ()) for row in rows])
+    few = make_run_with([derived_row(row, RUN.link, ()) for row in rows])
     found = plan(run=few)
     assert found.trials == 1
     assert "cells of as few as 1 trial, and an interval needs 6" in str(found)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import block_laws
 import msgspec
 import pytest
-from blocks_samples import make_blocks_run, make_row
+from blocks_samples import make_row, make_run_with
 from offload_samples import (
     CLIFF_BYTES,
     COUNTS,
@@ -153,7 +153,7 @@ def test_the_range_has_all_counts_with_a_time(block_bytes: int) -> None:
 
 
 def test_the_comparison_of_laws_meets_the_law_of_a_run_by_the_line_alone() -> None:
-    (cells,) = cells_by_place(make_blocks_run(make_moves(grid("h2d", ("kernel",)), {"kernel": affine}))).values()
+    (cells,) = cells_by_place(make_run_with(make_moves(grid("h2d", ("kernel",)), {"kernel": affine}))).values()
     for part in block_laws.errors(cells, block_laws.line):
         assert max(part) < 1e-9
     assert max(block_laws.errors(cells, block_laws.on_logarithms)[0]) > 0.1
@@ -188,7 +188,7 @@ def test_rows_of_other_memory_order_or_direction_and_wrong_ones_are_left_out() -
     ]
     rows = [row for each in [plan, *others] for row in make_row(each)]
     rows += make_row(dataclasses.replace(plan, method="kernel"), verified=Fact(False))
-    run = make_blocks_run(rows)
+    run = make_run_with(rows)
     found = host_times(run)
     assert set(found.methods) == {"batch"}
     time = found.fastest(4 * KIB, 16)
@@ -203,7 +203,7 @@ def test_cells_of_too_few_trials_for_an_interval_are_told() -> None:
     (row,) = make_row(plan)
     once = derived_row(msgspec.structs.replace(row, trials=row.trials[:1]), make_run().link, ())
     rows = [once, *make_row(dataclasses.replace(plan, count=64)), *make_row(dataclasses.replace(plan, count=256))]
-    times = host_times(make_blocks_run(rows)).methods["batch"]
+    times = host_times(make_run_with(rows)).methods["batch"]
     assert [known(times.at(4 * KIB, count)).trials for count in (16, 20, 64, 100)] == [1, 1, 6, 6]
 
 
@@ -222,7 +222,7 @@ NOISE = 0.02
 def times_of(host: str, cells: str) -> HostTimes:
     laws = HOSTS[host]
     plans = default_plans(laws) if cells == "default" else grid("h2d", laws)
-    return host_times(make_blocks_run(make_moves(plans, laws, NOISE)))
+    return host_times(make_run_with(make_moves(plans, laws, NOISE)))
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from command_line import in_terminal, shell
-from document.test_codec import TEXTS
+from document_samples import TEXTS
 from in_process import Command
 from pages import full_run, printed
 from report_samples import DOCUMENTS

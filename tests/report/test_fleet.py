@@ -160,14 +160,11 @@ def test_a_missing_figure_has_a_square() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fleet", "colour", "word"),
-    [
-        (DOCUMENTS["fleet"], "bad", "2 slow"),
-        (DOCUMENTS["fleet of two groups"], "doubtful", "two groups"),
-        (judge([]), "none", "not judged"),
-    ],
+    ("name", "colour", "word"),
+    [("fleet", "bad", "2 slow"), ("fleet of two groups", "doubtful", "two groups"), ("none", "none", "not judged")],
 )
-def test_the_badge_is_the_verdict(fleet: Fleet, colour: str, word: str) -> None:
+def test_the_badge_is_the_verdict(name: str, colour: str, word: str) -> None:
+    fleet = DOCUMENTS[name] if name in DOCUMENTS else judge([])
     assert report_of(fleet).badge(fleet) == (colour, word)
 
 

@@ -27,7 +27,7 @@ from order_samples import make_orders_run
 from pages import full_run, host_run
 from report_samples import make_history, make_links_of_four
 from ring_samples import make_state
-from samples import KIB, MIB, make_device, make_environment, make_link, make_run
+from samples import KIB, MIB, Made, make_device, make_environment, make_link, make_run
 from watch_samples import make_stalled, make_unseen, make_watched
 from xfer_samples import row_of
 
@@ -157,37 +157,41 @@ FRAMEWORKS = [
     FrameworkStatus("cupy", "CuPy", None, "CuPy is not installed", ()),
 ]
 NARROW = h200_link(LinkState(5, 8))
-DOCUMENTS: dict[str, Any] = {
-    "baseline": make_baseline(labels={"slot": "3"}),
-    "blocks": make_blocks_run(),
-    "blocks-loop": make_without_kernels(),
-    "ceiling": full_run(),
-    "ceiling-doubts": make_run(),
-    "ceiling-host": host_run(full_run(ended="interrupted")),
-    "ceiling-few": full_run(sizes=(4 * KIB, MIB, 64 * MIB)),
-    "compare-same": compare(as_usual),
-    "compare-slow": compare(slow_pinned(2.0), link=make_link(under_load=Fact(LinkState(generation=5, width=8)))),
-    "doctor-fine": doctor(h200(), health()),
-    "doctor-wrong": doctor(bare_metal(link=NARROW, measurements=copies(0.48)), health(after=counters(99))),
-    "explain": make_explain_run(),
-    "explain-host": host_run(make_explain_run()),
-    "files": make_files_run(),
-    "files-warm": make_warm_run(),
-    "fleet": fleet(),
-    "fleet-host": make_host(labels={"rack": "r7"}),
-    "frameworks": make_frameworks_run(),
-    "frameworks-images": make_image_batch_run(),
-    "frameworks-orders": make_orders_run(),
-    "frameworks-orders-alone": make_orders_run(with_routes=False),
-    "history": make_history(),
-    "links": make_links(),
-    "links-slow": make_links_of_four(),
-    "links-four": make_links(4, groups=("host", "together", "pairs", "numa"), nodes=(0, 1)),
-    "session": pytest_session(),
-    "watch": make_watched(),
-    "watch-stalled": make_stalled(),
-    "watch-unseen": make_unseen(),
-}
+DOCUMENTS = Made(
+    {
+        "baseline": lambda: make_baseline(labels={"slot": "3"}),
+        "blocks": make_blocks_run,
+        "blocks-loop": make_without_kernels,
+        "ceiling": full_run,
+        "ceiling-doubts": make_run,
+        "ceiling-host": lambda: host_run(full_run(ended="interrupted")),
+        "ceiling-few": lambda: full_run(sizes=(4 * KIB, MIB, 64 * MIB)),
+        "compare-same": lambda: compare(as_usual),
+        "compare-slow": lambda: compare(
+            slow_pinned(2.0), link=make_link(under_load=Fact(LinkState(generation=5, width=8)))
+        ),
+        "doctor-fine": lambda: doctor(h200(), health()),
+        "doctor-wrong": lambda: doctor(bare_metal(link=NARROW, measurements=copies(0.48)), health(after=counters(99))),
+        "explain": make_explain_run,
+        "explain-host": lambda: host_run(make_explain_run()),
+        "files": make_files_run,
+        "files-warm": make_warm_run,
+        "fleet": fleet,
+        "fleet-host": lambda: make_host(labels={"rack": "r7"}),
+        "frameworks": make_frameworks_run,
+        "frameworks-images": make_image_batch_run,
+        "frameworks-orders": make_orders_run,
+        "frameworks-orders-alone": lambda: make_orders_run(with_routes=False),
+        "history": make_history,
+        "links": make_links,
+        "links-slow": make_links_of_four,
+        "links-four": lambda: make_links(4, groups=("host", "together", "pairs", "numa"), nodes=(0, 1)),
+        "session": pytest_session,
+        "watch": make_watched,
+        "watch-stalled": make_stalled,
+        "watch-unseen": make_unseen,
+    }
+)
 MARKDOWN = (
     *("baseline", "blocks-loop", "ceiling-doubts", "compare-slow", "doctor-wrong", "explain", "files", "fleet"),
     *("fleet-host", "frameworks-images", "history", "links", "session", "watch-stalled"),

@@ -11,9 +11,7 @@ import pytest
 from doctor.cases import h200, health
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from pages import full_run, host_run, line_with, missing, printed, widened, with_remark
-from report.test_golden_pages import TO
 from ring_samples import make_state, make_tuned
 from samples import KIB, MARKUP, MIB, by_caller, make_device, make_link, make_measurement, make_run, retimed
 
@@ -21,7 +19,7 @@ from pyxfer._doctor.examine import examine, nearest_known
 from pyxfer._document import machines, runs
 from pyxfer._document.examinations import Examination, Health
 from pyxfer._document.machines import Fact, unknown
-from pyxfer._document.routes import FrameworkStatus
+from pyxfer._document.routes import FrameworkStatus, RouteStatus
 from pyxfer._document.runs import Run
 from pyxfer._document.tunings import RingSetup, RingState, TuningTrial
 from pyxfer._report.doctor import print_examination, summary
@@ -314,7 +312,8 @@ def test_every_field_of_the_environment_is_on_the_page() -> None:
 
 def test_names_and_calls_are_plain_text() -> None:
     assert MARKUP in info_page(make_run(device=make_device(name=MARKUP)))
-    hostile = replace(TO, name="mine.[red]x[/red]", call="\x1b[2Jf(x)")
+    name, call = "mine.[red]x[/red]", "\x1b[2Jf(x)"
+    hostile = RouteStatus(name, "torch", ("h2d",), "pageable", "framework", 0, "done", call, False, True, "")
     status = FrameworkStatus("mine", "\x1b[31mMine", "1\x07", "", (hostile,))
     text = printed(lambda page: print_framework_routes([status], page))
     assert not {"\x1b", "\x07"} & set(text)

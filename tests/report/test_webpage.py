@@ -7,7 +7,6 @@ import gzip
 import re
 import struct
 from html.parser import HTMLParser
-from typing import Any
 
 import msgspec
 import pytest
@@ -16,7 +15,7 @@ from hostile import with_text
 from link_samples import make_links
 from pages import full_run
 from report_samples import BREAKOUT, DOCUMENTS, RIGHT_TO_LEFT
-from samples import make_missing, make_run
+from samples import Made, make_missing, make_run
 from watch_samples import make_unseen
 from xfer_samples import session
 
@@ -51,7 +50,7 @@ class Tags(HTMLParser):
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
     """A page of each kind of document; test_webpage_in_chromium.py opens those of all samples."""
-    first = {type(document): name for name, document in reversed(DOCUMENTS.items())}
+    first = {type(document): name for name, document in reversed([*DOCUMENTS.items()])}
     return {name: page_html([DOCUMENTS[name]]) for name in (*first.values(), "hostile", "nothing measured")}
 
 
@@ -179,7 +178,14 @@ def test_hostile_text_is_drawn(name: str) -> None:
     assert report_bytes([document], ".png").startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("name", [name for name, document in DOCUMENTS.items() if hasattr(document, "text")])
+WITHOUT_TEXT = ("history", "history without changes", "plan")
+
+
+def test_all_other_documents_have_a_text() -> None:
+    assert tuple(name for name, document in DOCUMENTS.items() if not hasattr(document, "text")) == WITHOUT_TEXT
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name not in WITHOUT_TEXT])
 def test_hostile_text_does_not_reach_the_terminal(name: str) -> None:
     page = with_text(DOCUMENTS[name], HOSTILE).text()
     assert not {"\u202e", "\x1b", "\x00", "\x9b"} & set(page)
@@ -189,18 +195,20 @@ def empty_run() -> runs.Run:
     return make_run(measurements=(make_missing(),), curves=())
 
 
-EMPTY: dict[str, Any] = {
-    "run": empty_run(),
-    "frameworks": make_run(kind="frameworks", measurements=(), curves=()),
-    "explain": make_run(kind="explain", measurements=(), curves=()),
-    "failed": make_run(ended="failed", failure="the device is gone", measurements=(), curves=()),
-    "links": msgspec.structs.replace(make_links(1), traffics=(), latencies=(), small=()),
-    "baseline": msgspec.structs.replace(make_baseline(), runs=(empty_run(),)),
-    "comparison": msgspec.structs.replace(DOCUMENTS["comparison"], cells=(), verdict="AMBIGUOUS"),
-    "examination": msgspec.structs.replace(DOCUMENTS["examination"], run=empty_run(), findings=()),
-    "pytest": msgspec.structs.replace(session(), tests=()),
-    "history": History(()),
-}
+EMPTY = Made(
+    {
+        "run": empty_run,
+        "frameworks": lambda: make_run(kind="frameworks", measurements=(), curves=()),
+        "explain": lambda: make_run(kind="explain", measurements=(), curves=()),
+        "failed": lambda: make_run(ended="failed", failure="the device is gone", measurements=(), curves=()),
+        "links": lambda: msgspec.structs.replace(make_links(1), traffics=(), latencies=(), small=()),
+        "baseline": lambda: msgspec.structs.replace(make_baseline(), runs=(empty_run(),)),
+        "comparison": lambda: msgspec.structs.replace(DOCUMENTS["comparison"], cells=(), verdict="AMBIGUOUS"),
+        "examination": lambda: msgspec.structs.replace(DOCUMENTS["examination"], run=empty_run(), findings=()),
+        "pytest": lambda: msgspec.structs.replace(session(), tests=()),
+        "history": lambda: History(()),
+    }
+)
 
 
 @pytest.mark.parametrize("name", EMPTY)

@@ -16,8 +16,6 @@ import pytest
 import wasmtime
 from hypothesis import given
 from hypothesis import strategies as st
-from perfetto.trace_processor.api import PLATFORM_DELEGATE, TraceProcessor
-from perfetto.trace_processor.protos import ProtoFactory
 from watch.windows import D2H, H2D, LOADER, MAIN, NO_TRACE, Script, make_window, mark, steps_at
 
 from pyxfer._watch.chrome import lanes, write_chrome_trace, write_events
@@ -57,7 +55,11 @@ class Trace:
 
     def __init__(self, engine: wasmtime.Engine, module: wasmtime.Module, trace: bytes) -> None:
         self._store = wasmtime.Store(engine)
-        self._protos = ProtoFactory(PLATFORM_DELEGATE())
+        # Imported here: it takes seconds, and every process that runs tests imports this file.
+        from perfetto.trace_processor import api, protos
+
+        self._results = api.TraceProcessor.QueryResultIterator
+        self._protos = protos.ProtoFactory(api.PLATFORM_DELEGATE())
         self._answer = bytearray()
         linker = wasmtime.Linker(engine)
         for imported in module.imports:
@@ -79,7 +81,7 @@ class Trace:
         for message in self._ask("TPM_QUERY_STREAMING", sql=sql):
             result.MergeFrom(message.query_result)
         assert not result.error, result.error
-        rows = TraceProcessor.QueryResultIterator(result.column_names, result.batch)
+        rows = self._results(result.column_names, result.batch)
         return [{name: getattr(row, name) for name in result.column_names} for row in rows]
 
     def complaints(self) -> list[dict[str, Any]]:
