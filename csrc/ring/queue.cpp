@@ -31,8 +31,9 @@ seconds_d limited(double seconds) {
 bool arrival::await(double seconds) const {
   if (!is_recorded_ || has_passed_) { return true; }
   context_guard const guard{context_};
-  has_passed_ = wait_for(last_, seconds);
-  return has_passed_;
+  if (!wait_for(last_, seconds)) { return false; }
+  has_passed_ = true;
+  return true;
 }
 
 bool ticket::done() const {

@@ -33,7 +33,7 @@ struct staging_request {
   interruption const* interrupted{};
   file_window const* files{};    ///< if not null, the source in place of the array
   conversion const* converts{};  ///< null if the items arrive as they are
-  arrival* arrives{};            ///< recorded behind the copies; null if nobody asks later
+  arrival* arrives{};            ///< recorded behind the copies; null if no ticket waits for it
 
   /// Bytes that cross.
   [[nodiscard]] std::size_t bytes() const noexcept {

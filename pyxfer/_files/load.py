@@ -21,7 +21,7 @@ from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._upload.api import device_name_of, shared_uploader
 from pyxfer._upload.arrays import name_of, type_name
 from pyxfer._upload.pending import FixedTicket, Started, ended
-from pyxfer._upload.targets import SHORT_NAMES, TARGETS, Target, device_source_of, framework_of
+from pyxfer._upload.targets import device_source_of, framework_of
 from pyxfer.errors import ArrayFileError, ForkedError, UsageError
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-# At least: smaller ones do not use all slots (csrc/ring/slot_order.cpp). The arrays of the first window are allocated
-# before anything is read, and those of the last are made when everything has been.
+# The least: smaller windows do not use all slots (csrc/ring/slot_order.cpp). The arrays of the first window are
+# allocated before anything is read, and those of the last are made when everything has been.
 _WINDOW_BYTES = 256 << 20
 # The first arrays come sooner.
 _STREAM_WINDOW_BYTES = 128 << 20
@@ -178,11 +178,8 @@ def _arrays(
     if to == HostArrays.module:
         results, reader = Results(HostArrays(), dtype), HostReader()
     else:
-        if not isinstance(to, Target) and (not isinstance(to, str) or to not in (*TARGETS, *SHORT_NAMES)):
-            known = ", ".join(map(repr, (*TARGETS, HostArrays.module)))
-            raise UsageError(f"{to!r:.80} is not a framework that arrays can be loaded to: give one of {known}")
         uploader = shared_uploader(device, stacklevel=5)
-        target = uploader._target(to)
+        target = uploader._target(to, HostArrays.module)
         results, reader = Results(target, dtype), DeviceReader(uploader, target.stream)
     for stored in files.arrays:
         results.check(stored)

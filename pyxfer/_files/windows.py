@@ -134,7 +134,7 @@ def blocks_of(arrays: Iterable[StoredArray], *, large: bool = False) -> list[Blo
 
 
 def even_bytes(blocks: Sequence[Block], least_bytes: int) -> int:
-    """The size of windows that are about equal, and have at least so many bytes if there are as many."""
+    """The size of windows that are about equal, and not smaller than `least_bytes` if all blocks together are not."""
     nbytes = sum([block.nbytes for block in blocks])
     return -(-nbytes // max(1, nbytes // least_bytes)) + PAGE_BYTES  # some end up to a page early
 

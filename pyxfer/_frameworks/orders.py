@@ -95,7 +95,7 @@ class Order(Route):
         return lambda context: self.convert(context, conversion)
 
     def for_form(self, form: Form, casts: Sequence[Place]) -> Order | None:
-        """The order for this form. None if another order does the same, or if it casts where nobody asked for it.
+        """The order for this form. None if another order does the same, or if it casts where that was not asked for.
 
         The usual code is always kept: the others are compared with it.
         """

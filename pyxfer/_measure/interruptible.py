@@ -27,7 +27,7 @@ KEPT_S = 5.0
 # Running work. Not Thread.is_alive(): in CPython a join() that Ctrl-C interrupts can leave a running thread marked as
 # ended.
 _unfinished: set[threading.Event] = set()
-# Of the kept threads that have nothing to do: where each takes its next work.
+# The queues from which idle kept threads take their next work.
 _idle: list[SimpleQueue[Callable[[], None]]] = []
 os.register_at_fork(after_in_child=_idle.clear)
 

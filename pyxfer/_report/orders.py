@@ -31,8 +31,8 @@ _LEAST_SHOWN = 1.005
 _HEADINGS = ("order", "crosses", "before a copy", "the call", "copying", "kernels", "whole step", "times", "notes")
 _MEANING = (
     "Crosses: bytes by the device's records, or (~) those that the order needs. Before a copy, copying, kernels: parts "
-    "of a traced step, which may overlap. The call: until it returned. Times: how many times as "
-    "fast as the usual code."
+    "of a traced step, which may overlap. The call: until it returned. Times: how many times as fast "
+    "as the usual code."
 )
 
 

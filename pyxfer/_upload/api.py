@@ -123,8 +123,8 @@ def upload(
 def download(y: Any, out: Any = None) -> Any:
     """Copy a framework's array on a device to `out`, or to a new NumPy array, and return that.
 
-    The memory of a large new array is used again for later ones when the array and all its views are gone.
-    A view keeps all of it. NumPy's `resize` in place refuses such an array, which does not own its memory.
+    The memory of a large new array is used again for later ones when the array and all its views are gone. A view keeps
+    all of it. NumPy's `resize` in place refuses such an array, which does not own its memory.
 
     Raises:
         UsageError: `y` is not on a device, or does not fit into `out`; the message says what to do.

@@ -103,7 +103,7 @@ class _Scratch(Owner):
 
 
 class ScratchPool:
-    """Device memory for what kernels read: no work uses it when it comes back, and nobody keeps its contents.
+    """Device memory for what kernels read: no work uses it when it comes back, and its contents are not kept.
 
     Any thread may call it. It is simpler than `DevicePool`, whose Python would take longer than a kernel. At most two
     blocks are idle, and at most `max_bytes`.
@@ -117,7 +117,7 @@ class ScratchPool:
         self._closed = self._abandoned = False
 
     def lend(self, nbytes: int) -> Lent:
-        """At least so many bytes, until they are dropped."""
+        """At least `nbytes`, until the result is dropped."""
         with suppress(IndexError):  # another thread was faster
             while self._idle:
                 block = self._idle.pop()

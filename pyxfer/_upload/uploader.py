@@ -216,8 +216,8 @@ class Uploader(ShortRepr):
     def download(self, y: Any, out: Any = None) -> Any:
         """Copy an array on the device to `out`, or to a new NumPy array, and return that.
 
-        The memory of a large new array is used again for later ones when the array and all its views are
-        gone. A view keeps all of it. NumPy's `resize` in place refuses such an array, which does not own its memory.
+        The memory of a large new array is used again for later ones when the array and all its views are gone. A view
+        keeps all of it. NumPy's `resize` in place refuses such an array, which does not own its memory.
 
         Raises:
             UsageError: `y` is not on the device, or does not fit into `out`; the message says what to do.
@@ -382,13 +382,14 @@ class Uploader(ShortRepr):
                 self._mover = make_mover(self._engine, self._device, chosen.settings)
             return self._mover
 
-    def _target(self, to: str | Target) -> Target:
+    def _target(self, to: str | Target, *others: str) -> Target:
+        """The target of that name. `others` are names that the caller takes too."""
         if isinstance(to, Target):
             return to
         name = SHORT_NAMES.get(to, to) if isinstance(to, str) else None
         if name not in TARGETS:
-            known = ", ".join(map(repr, TARGETS))
-            raise UsageError(f"{to!r} is not a framework that arrays can be uploaded to: give one of {known}")
+            known = ", ".join(map(repr, (*TARGETS, *others)))
+            raise UsageError(f"{to!r:.80} is not a framework that arrays can be sent to: give one of {known}")
         if name not in self._targets:
             self._targets[name] = TARGETS[name](self._pool)
         return self._targets[name]
