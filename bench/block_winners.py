@@ -7,6 +7,9 @@ A cell is a block size from 512 B to 4 MiB, a number of blocks, a direction and 
 but the copies themselves: a call, a wait, and one clock. All methods of a cell take turns in shuffled rounds. The exit
 status is 1 if the chosen method is not the fastest, nor within the noise of the fastest, in more than 5 % of the
 cells, or if it takes 5 % longer than the fastest in any cell.
+
+After all cells each is measured a second time. The last line says how good the choices would be that the first
+measurement makes for the second one: no run can choose better than that.
 """
 
 from __future__ import annotations
@@ -18,22 +21,24 @@ import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import shared
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 import pyxfer
 from pyxfer._blocks.choice import Choices, thresholds_of
 from pyxfer._blocks.mover import BlockMover, Pool
-from pyxfer._document.blocks import BlockDirection
+from pyxfer._document.blocks import BlockDirection, BlockMethod
 from pyxfer._document.machines import Device, Environment
 from pyxfer._document.runs import BlockOrder
 from pyxfer._machine.environment import read_environment
 from pyxfer.units import format_size
 
-SMALLEST, LARGEST, MOST = 512, 4 << 20, 100_000
+SMALLEST, LARGEST, MAX_BLOCKS = 512, 4 << 20, 100_000
 POOL_BYTES, POOL_PARTS = 2 << 30, 8
 RUN = 16
 PROMISED, LOSS = 0.95, 0.05
@@ -41,22 +46,31 @@ NOISE = 2
 """Half widths of the fastest method's median within which another is as fast: 2 standard errors."""
 
 
+class Cell(NamedTuple):
+    """What is moved."""
+
+    block_bytes: int
+    blocks: int
+    direction: BlockDirection
+    order: BlockOrder
+
+
 class Winner(msgspec.Struct, frozen=True):
     """One cell: the chosen method, and the seconds of each method in each round."""
 
     block_bytes: int
     blocks: int
-    direction: str
-    order: str
-    chosen: str
-    seconds: dict[str, list[float]]
+    direction: BlockDirection
+    order: BlockOrder
+    chosen: BlockMethod
+    seconds: dict[BlockMethod, list[float]]
 
-    def median(self, method: str) -> float:
+    def median(self, method: BlockMethod) -> float:
         """Of all rounds."""
         return statistics.median(self.seconds[method])
 
     @property
-    def fastest(self) -> str:
+    def fastest(self) -> BlockMethod:
         """The method with the least median."""
         return min(self.seconds, key=self.median)
 
@@ -75,12 +89,16 @@ class Winner(msgspec.Struct, frozen=True):
 
 
 class Winners(msgspec.Struct, frozen=True):
-    """All cells of one device, with the seed that drew them."""
+    """All cells of one device, with the seed that drew them.
+
+    `again`: the second measurement of each, in which the chosen method is the fastest of the first.
+    """
 
     device: Device
     environment: Environment
     seed: int
     cells: tuple[Winner, ...]
+    again: tuple[Winner, ...]
 
 
 def main() -> int:
@@ -94,50 +112,83 @@ def main() -> int:
     host = pyxfer.empty_pinned(asked.pool, np.uint8, "host" if device.runtime == "host" else device.index)
     host[:] = 1
     memory = engine.DeviceBuffer(asked.pool, device.index)
+    pools = Pools(mover, host, memory.address, chance)
     try:
-        found = [cell(chance, choices, mover, host, memory.address, asked.rounds) for _ in range(asked.cells)]
+        cells = [drawn(chance, host.nbytes // POOL_PARTS) for _ in range(asked.cells)]
+        found = [winner(each, choices, pools, asked.rounds) for each in cells]
+        again = [repeated(first, pools.seconds(cell, asked.rounds)) for cell, first in zip(cells, found, strict=True)]
     finally:
         mover.close()
         memory.close()
-    winners = Winners(device, read_environment(engine, device), asked.seed, tuple(found))
+    winners = Winners(device, read_environment(engine, device), asked.seed, tuple(found), tuple(again))
     print(
         shared.page(winners, ["block", "blocks", "way", "order", "chosen", "fastest", "loss", ""], [*map(line, found)])
     )
     agreeing, worst = sum(each.agrees for each in found), max(each.loss for each in found)
-    first = sum(each.chosen == each.fastest for each in found)
-    print(
-        f"\nseed {asked.seed}: the chosen method is the fastest in {first} of {len(found)} cells, and not slower "
-        f"beyond noise in {agreeing}; at worst it takes {worst:.1%} longer"
-    )
+    print(f"\nseed {asked.seed}: the choices of the run: {summary(found)}")
+    print(f"choices of this measurement for a second one: {summary(again)}")
     failed = ["The choices are worse than promised."] if agreeing < PROMISED * len(found) or worst > LOSS else []
     return shared.conclude(winners, asked.export_json, failed)
 
 
-def cell(
-    chance: np.random.Generator, choices: Choices, mover: BlockMover, host: NDArray[np.uint8], device: int, rounds: int
-) -> Winner:
-    """Draw a cell and measure all methods in it."""
+def drawn(chance: np.random.Generator, most_bytes: int) -> Cell:
+    """A cell whose blocks are at most `most_bytes`."""
     while True:
         size = 16 * round(math.exp(chance.uniform(math.log(SMALLEST), math.log(LARGEST))) / 16)
-        count = round(math.exp(chance.uniform(0, math.log(MOST))))
-        if size * count <= host.nbytes // POOL_PARTS:
+        count = round(math.exp(chance.uniform(0, math.log(MAX_BLOCKS))))
+        if size * count <= most_bytes:
             break
     direction: BlockDirection = "h2d" if chance.integers(2) else "d2h"
-    order: BlockOrder = "runs" if count >= RUN and chance.integers(2) else "random"
-    blocks = host.nbytes // size // RUN * RUN
-    pools = Pool(host.ctypes.data, blocks, size, "pinned"), Pool(device, blocks, size, "device")
-    source, destination = pools if direction == "h2d" else pools[::-1]
-    methods = [method for method in mover.methods(source, destination, size) if method != "strided"]
-    seconds: dict[str, list[float]] = {method: [] for method in methods}
-    for number in range(rounds + 1):
-        for at in chance.permutation(len(methods)):
-            lists = places(chance, blocks, count, order), places(chance, blocks, count, order)
-            begin = time.perf_counter()
-            mover.move(methods[at], source, destination, *lists, size, None, wait=True)
-            if number:
-                seconds[methods[at]].append(time.perf_counter() - begin)
-    chosen = choices.method_for(direction, "pinned", size, count, order=order, possible=tuple(methods))
-    return Winner(size, count, direction, order, str(chosen), seconds)
+    return Cell(size, count, direction, "runs" if count >= RUN and chance.integers(2) else "random")
+
+
+class Pools:
+    """Where blocks are moved, and what moves them."""
+
+    def __init__(self, mover: BlockMover, host: NDArray[np.uint8], device: int, chance: np.random.Generator) -> None:
+        self._mover, self._host, self._device, self._chance = mover, host, device, chance
+
+    def seconds(self, cell: Cell, rounds: int) -> dict[BlockMethod, list[float]]:
+        """Measure all methods, which take turns."""
+        size, mover, chance = cell.block_bytes, self._mover, self._chance
+        blocks = self._host.nbytes // size // RUN * RUN
+        pools = Pool(self._host.ctypes.data, blocks, size, "pinned"), Pool(self._device, blocks, size, "device")
+        source, destination = pools if cell.direction == "h2d" else pools[::-1]
+        methods = [method for method in mover.methods(source, destination, size) if method != "strided"]
+        seconds: dict[BlockMethod, list[float]] = {method: [] for method in methods}
+        for number in range(rounds + 1):
+            for at in chance.permutation(len(methods)):
+                at_source, at_destination = (places(chance, blocks, cell.blocks, cell.order) for _ in range(2))
+                begin = time.perf_counter()
+                mover.move(methods[at], source, destination, at_source, at_destination, size, None, wait=True)
+                if number:
+                    seconds[methods[at]].append(time.perf_counter() - begin)
+        return seconds
+
+
+def winner(cell: Cell, choices: Choices, pools: Pools, rounds: int) -> Winner:
+    """Measure all methods, and ask for the choice."""
+    seconds = pools.seconds(cell, rounds)
+    size, count, direction, order = cell
+    chosen = choices.method_for(direction, "pinned", size, count, order=order, possible=tuple(seconds))
+    if chosen is None:
+        raise SystemExit(f"The run has no cell near {count} blocks of {format_size(size)}.")
+    return Winner(*cell, chosen, seconds)
+
+
+def repeated(first: Winner, seconds: dict[BlockMethod, list[float]]) -> Winner:
+    """The second measurement, and the choice that follows from the first."""
+    return replace(first, chosen=first.fastest, seconds=seconds)
+
+
+def summary(cells: Sequence[Winner]) -> str:
+    """How good the choices are."""
+    fastest, agreeing = sum(each.chosen == each.fastest for each in cells), sum(each.agrees for each in cells)
+    worst = max(each.loss for each in cells)
+    return (
+        f"the fastest in {fastest} of {len(cells)} cells, not slower beyond noise in {agreeing}, at worst {worst:.1%} "
+        "longer"
+    )
 
 
 def places(chance: np.random.Generator, blocks: int, count: int, order: str) -> NDArray[np.int64]:

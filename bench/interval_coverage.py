@@ -36,7 +36,7 @@ from pyxfer.errors import DocumentError, UsageError
 from pyxfer.units import format_percent
 
 ROOT = Path(__file__).resolve().parent.parent
-LEAST = 0.93
+MIN_COVERAGE = 0.93
 WIDEST = 1.6
 WIDEST_FROM = 100
 """Trials. With fewer the bootstrap is no measure: its own intervals cover in 50 to 90 % of cases."""
@@ -413,13 +413,13 @@ def misses(document: Coverage) -> Iterator[str]:
     """The cells that miss a limit. Consecutive trials have none: the sampler does not take trials so."""
     for cell in document.simulated:
         where = f"{cell.noise}, {cell.budget_trials} trials, spread {format_percent(cell.spread)}"
-        if shows_its_levels(cell) and cell.coverage < LEAST:
+        if shows_its_levels(cell) and cell.coverage < MIN_COVERAGE:
             yield f"{where}: covers in {format_percent(cell.coverage)}"
         if is_too_wide(cell):
             yield f"{where}: {cell.of_bootstrap:.2f} times as wide as the bootstrap's"
     for window in document.committed:
         where = f"{window.of}, {window.trials} trials in turns"
-        if window.taken == "turns" and window.coverage < LEAST:
+        if window.taken == "turns" and window.coverage < MIN_COVERAGE:
             yield f"{where}: covers in {format_percent(window.coverage)}"
         if window.taken == "turns" and is_too_wide(window):
             yield f"{where}: {window.of_bootstrap:.2f} times as wide as the bootstrap's"

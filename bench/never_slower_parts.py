@@ -30,7 +30,7 @@ from pyxfer._machine.environment import read_environment
 from pyxfer._report.grid import escape_markdown, markdown_table
 from pyxfer.units import format_seconds
 
-MOST_REPEATS = 1000
+MAX_REPEATS = 1000
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -108,8 +108,8 @@ def _repeats(part: Timed) -> int:
     if part.round_s == PAUSED_ROUND_S:
         return round(PAUSED_ROUND_S / PAUSE_S)
     count = 4
-    while (seconds := part.seconds(count) * count) < part.round_s and count < MOST_REPEATS:
-        count = min(MOST_REPEATS, 8 * count, int(1.25 * count * part.round_s / max(seconds, 1e-9)) + 1)
+    while (seconds := part.seconds(count) * count) < part.round_s and count < MAX_REPEATS:
+        count = min(MAX_REPEATS, 8 * count, int(1.25 * count * part.round_s / max(seconds, 1e-9)) + 1)
     return count
 
 

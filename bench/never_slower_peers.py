@@ -16,7 +16,7 @@ import numpy as np
 Ways = Mapping[str, Callable[[], object]]
 CHUNK = 1 << 20
 UNDER_WAY = 2
-LEAST_ROUND_S = 0.02
+MIN_ROUND_S = 0.02
 
 
 def _nothing(*_: object) -> None:
@@ -42,7 +42,7 @@ class Case(NamedTuple):
     prepare: Callable[[], Prepared]
     pause_s: float = 0.0
     """Sleep before each call, which is then timed alone."""
-    round_s: float = LEAST_ROUND_S
+    round_s: float = MIN_ROUND_S
 
 
 class Peer:

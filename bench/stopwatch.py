@@ -33,13 +33,13 @@ from statistics import median
 from typing import Any
 
 SIZES = (4 << 10, 64 << 10, 256 << 10, 1 << 20)
-MOST, QUEUED, STREAMS = 256, 18, 4
+MAX_CALLS, QUEUED, STREAMS = 256, 18, 4
 GAP = 4096
 WAYS = {
     "1 call": (1, 1),
     "18 calls": (QUEUED, 1),
-    "256 calls": (MOST, 1),
-    "batch of 256": (MOST, 0),
+    "256 calls": (MAX_CALLS, 1),
+    "batch of 256": (MAX_CALLS, 0),
     "streams:4": (QUEUED, STREAMS),
 }
 """The copies of a window, and the streams that each is divided over; 0 is one call for all."""
@@ -246,7 +246,7 @@ def main(driver: Any = None, arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sizes", type=lambda text: tuple(map(int, text.split(","))), default=SIZES)
     parser.add_argument("--export-json", type=Path)
     asked = parser.parse_args(arguments)
-    machine = Machine(driver or ctypes.CDLL("libcuda.so.1"), asked.device, MOST * (max(asked.sizes) + GAP))
+    machine = Machine(driver or ctypes.CDLL("libcuda.so.1"), asked.device, MAX_CALLS * (max(asked.sizes) + GAP))
     loop = compiled()
     rows = measure(machine, loop or interpreted, asked.sizes, asked.rounds)
     empty_s = empty_call_s()

@@ -38,7 +38,7 @@ from pyxfer.units import format_seconds, format_size
 
 MIB = 1 << 20
 SMALLEST, LARGEST = MIB, 256 * MIB
-MOST_RESULT = 1 << 30
+MAX_RESULT = 1 << 30
 CASTING_SIZES = (MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
 LAUNCH_BYTES = 2 * MIB
 LONG_BYTES = 8
@@ -146,7 +146,7 @@ def drawn(seed: int, cases: int, frameworks: Sequence[str]) -> list[Case]:
         nbytes = math.exp(chance.uniform(math.log(SMALLEST), math.log(LARGEST)))
         framework, source, target = (str(chance.choice(words)) for words in (frameworks, SOURCES, TARGETS))
         case = whole(Case(framework, source, target, bool(chance.integers(2)), round(nbytes)))
-        if case.converts and case.result_bytes <= MOST_RESULT and target not in REFUSED.get(framework, ()):
+        if case.converts and case.result_bytes <= MAX_RESULT and target not in REFUSED.get(framework, ()):
             found[case] = None
     return list(found)
 

@@ -22,7 +22,7 @@ Law = Callable[[int, int], float]
 CLIFF_BYTES = 28 * KIB
 SIZES = tuple(512 << place for place in range(14))  # to 4 MiB
 COUNTS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 100_000)
-MOST_BYTES = 256 * MIB
+MAX_BYTES = 256 * MIB
 
 
 def affine(block_bytes: int, count: int) -> float:
@@ -73,7 +73,7 @@ def grid(direction: OneWay, methods: Iterable[BlockMethod], **fields: Any) -> li
         BlockPlan(direction=direction, method=method, block_bytes=size, count=count, **given)
         for size in sizes
         for count in COUNTS
-        if size * count <= MOST_BYTES
+        if size * count <= MAX_BYTES
         for method in methods
     ]
 

@@ -127,7 +127,7 @@ def _times_of(cell: Cell) -> BlockTimes:
 # --- between cells ---------------------------------------------------------------------------------------------------
 
 
-_MOST_KNOWN = 4096
+_MAX_KNOWN = 4096
 
 
 class Choices:
@@ -174,7 +174,7 @@ class Choices:
             order, runs = "random", runs or -(-count // RUN_BLOCKS)
         asked = direction, memory, block_bytes, count, order, runs, possible
         if asked not in self._known:
-            if len(self._known) >= _MOST_KNOWN:
+            if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             self._known[asked] = self._fastest(*asked)
         return self._known[asked]

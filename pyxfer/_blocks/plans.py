@@ -29,7 +29,7 @@ COUNTS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 100_000)
 # What follows is nearly the same in all cells: a loop's time grows with the count, packing's with the bytes.
 _FEW_SIZES = tuple(int(kib * KIB) for kib in (0.5, 4, 16, 64, 256, 1024))
 _FEW_COUNTS = (1, 16, 256, 4096, 100_000)
-_MOST_LOOPED, _MOST_PAGEABLE = 4096, 256
+_MAX_LOOPED, _MAX_PAGEABLE = 4096, 256
 _OTHER_SIZES = tuple(kib * KIB for kib in (4, 16, 64, 256))
 _OTHER_COUNTS = (64, 1024)
 _BOTH_COUNTS = (64, 1024)
@@ -136,7 +136,7 @@ def _is_default(plan: BlockPlan) -> bool:
         return plan.order == "random" and size in _OTHER_SIZES and count in _BOTH_COUNTS
     if plan.order != "random":
         return plan.memory == "pinned" and size in _OTHER_SIZES and count in _OTHER_COUNTS
-    if plan.method == "loop" and count > (_MOST_LOOPED if plan.memory == "pinned" else _MOST_PAGEABLE):
+    if plan.method == "loop" and count > (_MAX_LOOPED if plan.memory == "pinned" else _MAX_PAGEABLE):
         return False
     is_few = size in _FEW_SIZES and count in _FEW_COUNTS
     return is_few or (plan.method != "packed" and plan.memory == "pinned")

@@ -59,7 +59,7 @@ DEFAULT_PRECISION = 0.05
 POOL_BYTES = 1 << 30
 # A kernel that the host runtime carries out is slow, and its pools are all of host memory.
 HOST_POOL_BYTES = 32 << 20
-_LEAST_POOL_BYTES = 8 << 20
+_MIN_POOL_BYTES = 8 << 20
 # Of a pool a trial names at most this part: places that are drawn from fewer would be neighbours.
 _POOL_PARTS = 8
 _PARTS_OF_MEMORY = 8
@@ -137,12 +137,12 @@ def pool_bytes_for(choice: Choice, device: int, memories: int) -> int:
     if host is not None:
         most = min(most, host // _PARTS_OF_MEMORY // memories)
     most = min(most, free // 2)
-    if most < _LEAST_POOL_BYTES:
+    if most < _MIN_POOL_BYTES:
         raise UsageError(
-            f"The pools need {format_size(_LEAST_POOL_BYTES)} each, and only {format_size(most)} are free for them: "
+            f"The pools need {format_size(_MIN_POOL_BYTES)} each, and only {format_size(most)} are free for them: "
             "end other programs."
         )
-    return most // _LEAST_POOL_BYTES * _LEAST_POOL_BYTES
+    return most // _MIN_POOL_BYTES * _MIN_POOL_BYTES
 
 
 class _Numbered:

@@ -42,11 +42,11 @@ SAMPLED_BLOCKS = 32
 SAMPLED_BYTES = 8 << 20
 # Trials of a cell take turns with as many places as this, so that small ones do not read the processor's caches.
 ROTATED_BYTES = 64 << 20
-MOST_PLACES = 8
+MAX_PLACES = 8
 # Calls of few bytes take some 20 us; two methods often differ by less than the calls of either do.
 FEW_BYTES = 1 << 20
 FEW_CALLS_S = 1e-3
-MOST_CALLS = 25
+MAX_CALLS = 25
 
 
 class Places(NamedTuple):
@@ -224,7 +224,7 @@ class Moves:
         self._random = np.random.default_rng(seed)
         self._streams = resources.brackets() if plan.direction == "both" else []
         blocks = self._ways[0].source.blocks
-        sets = max(1, min(MOST_PLACES, ROTATED_BYTES // plan.nbytes))
+        sets = max(1, min(MAX_PLACES, ROTATED_BYTES // plan.nbytes))
         self._places = [
             [draw_places(plan.order, blocks, plan.count, self._random) for _ in self._ways] for _ in range(sets)
         ]
@@ -232,7 +232,7 @@ class Moves:
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """One call, or of few bytes, the middle one of as many as take `FEW_CALLS_S`."""
-        most = 1 if self._plan.nbytes > FEW_BYTES or len(self._ways) > 1 else MOST_CALLS
+        most = 1 if self._plan.nbytes > FEW_BYTES or len(self._ways) > 1 else MAX_CALLS
         until_s = time.perf_counter() + FEW_CALLS_S
         found = [self._timed(next(self._turn), self._ways)]
         while len(found) < most and time.perf_counter() < until_s:

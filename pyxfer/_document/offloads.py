@@ -15,7 +15,7 @@ from pyxfer._document.printing import ShortRepr
 from pyxfer._document.runs import BlockOrder, OneWay
 from pyxfer.units import format_percent, format_seconds, format_size, whole_of
 
-_MOST_TOKENS = 1 << 50
+_MAX_TOKENS = 1 << 50
 Split = Literal["none", "layer", "kv"]
 """A block has all layers of its tokens, one layer, or the keys or the values of one layer."""
 OffloadVerdict = Literal["moving pays", "computing pays", "too close to say"]
@@ -45,7 +45,7 @@ class KvLayout(ShortRepr, msgspec.Struct, frozen=True):
 
     def blocks(self, tokens: int) -> int:
         """The number of blocks that have so many tokens."""
-        tokens = whole_of(tokens, "tokens", 1, _MOST_TOKENS, "4096")
+        tokens = whole_of(tokens, "tokens", 1, _MAX_TOKENS, "4096")
         return -(-tokens // self.block_tokens) * self.parts
 
     def _summary(self) -> str:

@@ -117,7 +117,7 @@ def rows_of(reports: Sequence[HostReport], columns: Sequence[Column]) -> tuple[F
 
 FEWEST = 3
 """Hosts that can be compared with each other: with two it is not known which one is slow."""
-_FEW_LEAST_LOSS, _FEW_MOST_LOSS = 0.05, 0.99
+_FEW_MIN_LOSS, _FEW_MAX_LOSS = 0.05, 0.99
 _NEIGHBOURS_APART = 5.0
 _POWER_SD = 1.645
 _MEMORIES = ("pinned", "pageable")
@@ -232,5 +232,5 @@ def _each_other(table: Table, place: int) -> Expected | None:
     if figures.size < FEWEST:
         return None
     apart = _NEIGHBOURS_APART * float(np.min(np.diff(figures)))
-    loss = min(_FEW_MOST_LOSS, max(_FEW_LEAST_LOSS, -math.expm1(-apart)))
+    loss = min(_FEW_MAX_LOSS, max(_FEW_MIN_LOSS, -math.expm1(-apart)))
     return Expected("few hosts", math.exp(table.columns[place].sign * float(np.median(figures))), loss)

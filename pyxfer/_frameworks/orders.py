@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 NCHW_AXES = (0, 3, 1, 2)
 _SENT = "nhwc-uint8"
-_MOST_WORK: Form = "nchw-float32"
+_MAX_WORK: Form = "nchw-float32"
 """The form whose code describes an order where no form is named."""
 
 
@@ -172,7 +172,7 @@ def make_orders(
         staged=True,
     )
     return tuple(
-        replace(order, call=order._call(order._conversion(_MOST_WORK)) if order.code else order.call)
+        replace(order, call=order._call(order._conversion(_MAX_WORK)) if order.code else order.call)
         for order in (*own, through_ring)
     )
 

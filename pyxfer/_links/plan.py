@@ -27,7 +27,7 @@ MIN_BYTES = 16 << 10
 BUDGET_OF_A_DEVICE_S = 15.0
 DEFAULT_PRECISION = 0.005
 # All pairs of more GPUs at once would be too many streams.
-MOST_FLOWS = 120
+MAX_FLOWS = 120
 
 
 class TrafficPlan(links.TrafficPlan, frozen=True):
@@ -234,7 +234,7 @@ def _pairs(given: links.LinksParameters, engine: links.CopyEngine) -> Iterator[T
             yield plan(f"all-to-one-{case}", *(make(other, device) for other in others))
             yield plan(f"one-to-all-{case}", *(make(device, other) for other in others))
     yield _ring(given, engine)
-    if len(devices) * (len(devices) - 1) <= MOST_FLOWS:
+    if len(devices) * (len(devices) - 1) <= MAX_FLOWS:
         yield plan("all-pairs", *(write(*pair) for pair in permutations(devices, 2)))
 
 

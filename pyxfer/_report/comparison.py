@@ -25,7 +25,7 @@ from pyxfer._report.text import (
 )
 from pyxfer.units import first_of, format_gbps, format_percent
 
-_MOST_CHANGE = 10.0
+_MAX_CHANGE = 10.0
 
 
 def signed_change(ratio: float | None) -> str:
@@ -33,8 +33,8 @@ def signed_change(ratio: float | None) -> str:
     if not ratio:
         return ""
     share = 1 / ratio - 1
-    if share > _MOST_CHANGE:
-        return f"over +{_MOST_CHANGE * 100:.0f} %"
+    if share > _MAX_CHANGE:
+        return f"over +{_MAX_CHANGE * 100:.0f} %"
     return f"{share * 100:+.1f} %".replace("-0.0 ", "0.0 ").replace("+0.0 ", "0.0 ")
 
 

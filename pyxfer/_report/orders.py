@@ -27,7 +27,7 @@ EQUAL = "about equal"
 _MAX_REASONS = 3
 _WORTH_A_CHANGE = 1.2
 # A smaller ratio is shown as 1.00.
-_LEAST_SHOWN = 1.005
+_MIN_SHOWN = 1.005
 _HEADINGS = ("order", "crosses", "before a copy", "the call", "copying", "kernels", "whole step", "times", "notes")
 _MEANING = (
     "Crosses: bytes by the device's records, or (~) those that the order needs. Before a copy, copying, kernels: parts "
@@ -46,7 +46,7 @@ def gain(group: Group, row: Row | None, nbytes: int) -> runs.Share | None:
 
 def _more_than_once(times: runs.Share | None) -> runs.Share | None:
     """None also if the interval would be shown as `1.00 to ...`."""
-    return times if times is not None and times.low is not None and times.low >= _LEAST_SHOWN else None
+    return times if times is not None and times.low is not None and times.low >= _MIN_SHOWN else None
 
 
 def answer(run: runs.Run) -> str:

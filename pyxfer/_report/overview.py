@@ -83,7 +83,7 @@ def _rates_texts(run: runs.Run) -> Iterator[str]:
         yield f"{clean(next(iter(alike.values())).memory)} memory moves {rates_of}{peak}"
 
 
-_MOST_DIGITS = 3
+_MAX_DIGITS = 3
 # The last digit is certain to within this many of its units; the factor 2 keeps a digit that 1 would drop at +-1.1.
 _LAST_DIGIT_WITHIN = 2
 UNCERTAIN = "~"
@@ -102,7 +102,7 @@ def certain_digits(value: float, half_width: float | None) -> str:
     if half_width is None:
         return estimate
     certain = -99 if half_width <= 0 else math.ceil(math.log10(half_width / _LAST_DIGIT_WITHIN) - 1e-9)
-    return estimate if certain > min(first, 0) else _rounded(value, max(first - _MOST_DIGITS + 1, certain))
+    return estimate if certain > min(first, 0) else _rounded(value, max(first - _MAX_DIGITS + 1, certain))
 
 
 def _rounded(value: float, place: int) -> str:
@@ -123,13 +123,13 @@ def on_the_point(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(text + " " * (max(tails) - tail) if text[-1:].isdigit() else text for text, tail in pairs)
 
 
-_MOST_SIZES = 6
+_MAX_SIZES = 6
 
 
 def _shown_rows(run: runs.Run) -> tuple[runs.Measurement, ...]:
     """Every second size if there are many, the largest first of all; of both ways at once only the sum."""
     sizes = sorted({m.nbytes for m in run.measurements})
-    while len(sizes) > _MOST_SIZES:
+    while len(sizes) > _MAX_SIZES:
         sizes = sizes[::-1][::2][::-1]
     return tuple(m for m in run.measurements if m.nbytes in sizes and (m.direction != "both" or m.side == "sum"))
 

@@ -149,7 +149,7 @@ def block_bytes(nbytes: int) -> int:
 IDLE_S = 10.0
 # The C library uses memory below 32 MiB again by itself, unless several arrays are dropped together. The pool takes
 # about 4 us for an array, and the page faults of 256 KiB 50 us.
-_LEAST_BYTES = 256 << 10
+_MIN_BYTES = 256 << 10
 _HUGE_PAGE = 2 << 20
 
 
@@ -170,7 +170,7 @@ class HostPool(Pool["Mapping"]):
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         """An array like that of `np.empty`. Its memory is used again when it and its last view are gone."""
         nbytes = math.prod(shape) * dtype.itemsize
-        if nbytes >= _LEAST_BYTES:
+        if nbytes >= _MIN_BYTES:
             with suppress(OSError):  # NumPy may find memory, or raises its own error
                 memory = np.asarray(_Lease(self, self.take(nbytes), nbytes))
                 array: NDArray[Any] = np.ndarray(shape, dtype, memory)

@@ -20,7 +20,7 @@ from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
 CHUNK = 4096
-MOST = 1 << 20
+MAX_BYTES = 1 << 20
 SEND = "cuMemcpyHtoDAsync"
 OWN: Any = "own"
 
@@ -87,8 +87,8 @@ SOURCES = {
     "empty": (bytes_of(0), 0),
     "a byte": (bytes_of(1), 1),
     "a chunk": (bytes_of(CHUNK), 1),
-    "the largest": (bytes_of(MOST), 1),
-    "larger": (bytes_of(MOST + 1), 0),
+    "the largest": (bytes_of(MAX_BYTES), 1),
+    "larger": (bytes_of(MAX_BYTES + 1), 0),
     "of the framework": (OwnTensor(bytes_of(100)), 1),
     "view": (bytes_of(100)[10:60], 1),
     "not contiguous": (bytes_of(600).reshape(20, 30).T[::-2], 1),
@@ -165,7 +165,12 @@ def test_sleeping_threads_are_woken_before_the_python_of_a_large_upload(
     monkeypatch.setattr("time.monotonic", lambda: now_s[0])
     mover: Any = up._mover
     mover.ring = ring = Alerts(mover.ring)
-    for count, after_s, alerts in [(MOST + 1, 1.0, 1), (MOST + 1, 0.4, 1), (MOST, 1.0, 1), (MOST + 1, 0.6, 2)]:
+    for count, after_s, alerts in [
+        (MAX_BYTES + 1, 1.0, 1),
+        (MAX_BYTES + 1, 0.4, 1),
+        (MAX_BYTES, 1.0, 1),
+        (MAX_BYTES + 1, 0.6, 2),
+    ]:
         now_s[0] += after_s
         x = bytes_of(count)
         assert np.array_equal(sent(up, x), x)

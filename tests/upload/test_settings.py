@@ -36,8 +36,8 @@ from pyxfer.native import Engine
 from pyxfer.native._host import testing
 
 KIB = 1024
-LEAST: dict[str, Any] = {"threads": 1, "chunk_bytes": 4 * KIB, "slots": 2, "spin_us": 0}
-MOST: dict[str, Any] = {"threads": 64, "chunk_bytes": 64 * MIB, "slots": 4096, "spin_us": 10**6}
+MIN_SETTINGS: dict[str, Any] = {"threads": 1, "chunk_bytes": 4 * KIB, "slots": 2, "spin_us": 0}
+MAX_SETTINGS: dict[str, Any] = {"threads": 64, "chunk_bytes": 64 * MIB, "slots": 4096, "spin_us": 10**6}
 LITTLE = RingSettings(threads=1, chunk_bytes=4 * KIB, slots=2, fill="plain", spin_us=0)
 
 rings = st.builds(
@@ -84,19 +84,19 @@ def test_a_too_small_budget_is_refused_with_the_smallest_possible_one(settings: 
     assert settings.within(least * KIB).pinned_bytes == least * KIB
 
 
-@pytest.mark.parametrize("name", LEAST)
+@pytest.mark.parametrize("name", MIN_SETTINGS)
 def test_values_outside_the_limits_are_refused_here_and_by_the_engine(name: str, engine: Engine) -> None:
-    for value in (LEAST[name] - 1, MOST[name] + 1):
+    for value in (MIN_SETTINGS[name] - 1, MAX_SETTINGS[name] + 1):
         given = {**asdict(LITTLE), name: value}
-        with pytest.raises(UsageError, match=f"{LEAST[name]} to {MOST[name]}"):
+        with pytest.raises(UsageError, match=f"{MIN_SETTINGS[name]} to {MAX_SETTINGS[name]}"):
             RingSettings(**given)
         with pytest.raises(ValueError, match="a ring has"):
             engine.Ring(0, **given)
 
 
-@pytest.mark.parametrize("name", LEAST)
+@pytest.mark.parametrize("name", MIN_SETTINGS)
 def test_the_engine_accepts_the_limits(name: str, engine: Engine) -> None:
-    for value in (LEAST[name], MOST[name]):
+    for value in (MIN_SETTINGS[name], MAX_SETTINGS[name]):
         settings = replace(LITTLE, **{name: value})
         with closing(make_ring(engine, 0, settings)) as ring:
             assert ring.pinned_bytes == settings.pinned_bytes

@@ -299,16 +299,18 @@ def test_a_process_that_tuned_at_the_same_time_is_named(engine: Engine, monkeypa
 
 
 KIB = 1024
-MOST = 64 * KIB
+MAX_BYTES = 64 * KIB
 DIRECTIONS = get_args(CopyDirection)
 
 
 def test_successive_copies_use_different_bytes_within_the_memory(engine: Engine) -> None:
-    with Bench(engine, 0, MOST) as bench:
-        places = [(bench._next_bytes(nbytes), nbytes) for nbytes in (4 * KIB, MOST, 24 * KIB, 60 * KIB, MOST) * 3]
+    with Bench(engine, 0, MAX_BYTES) as bench:
+        places = [
+            (bench._next_bytes(nbytes), nbytes) for nbytes in (4 * KIB, MAX_BYTES, 24 * KIB, 60 * KIB, MAX_BYTES) * 3
+        ]
     for (at, nbytes), (later, _) in itertools.pairwise(places):
         assert not at <= later < at + nbytes
-    assert all(0 <= at - places[0][0] <= 2 * MOST - nbytes for at, nbytes in places)
+    assert all(0 <= at - places[0][0] <= 2 * MAX_BYTES - nbytes for at, nbytes in places)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
@@ -316,20 +318,20 @@ def test_rings_and_plain_copies_copy_in_the_given_direction_and_return_seconds(
     engine: Engine, direction: CopyDirection
 ) -> None:
     """The host runtime's device memory is filled by an upload, and left as it is by a download."""
-    with Bench(engine, 0, MOST) as bench, bench.ring(default_settings()) as copy:
-        on_device = np.ctypeslib.as_array((ctypes.c_uint8 * MOST).from_address(bench._on_device.address))
+    with Bench(engine, 0, MAX_BYTES) as bench, bench.ring(default_settings()) as copy:
+        on_device = np.ctypeslib.as_array((ctypes.c_uint8 * MAX_BYTES).from_address(bench._on_device.address))
         for timed_copy in (copy, bench.plain):
             on_device[:], bench._on_host[:] = 2, 1
-            assert timed_copy(direction, MOST) > 0
+            assert timed_copy(direction, MAX_BYTES) > 0
             assert set(on_device) == ({1} if direction == "h2d" else {2})
             assert set(bench._on_host) == ({1} if direction == "h2d" else {1, 2})
 
 
 def test_a_cancelled_bench_copies_nothing(engine: Engine) -> None:
-    with Bench(engine, 0, MOST) as bench:
+    with Bench(engine, 0, MAX_BYTES) as bench:
         bench.cancel()
         with pytest.raises(CancelledError):
-            bench.plain("h2d", MOST)
+            bench.plain("h2d", MAX_BYTES)
 
 
 def turns(repeats: int, goes_on: Callable[[list[Times]], bool] = lambda _: True) -> list[tuple[str, int]]:
