@@ -6,7 +6,8 @@ import datetime
 import importlib.util
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -109,15 +110,16 @@ def run(
     transport = _chosen_transport(named, folder, since) if transport == "auto" else transport
     source = _source_of(transport, folder, since)
     launcher = None if source else _launcher(transport, job, named, at_once, wait_s)
-    kept = Kept(_output_folder(output_folder), say)
     waited_s = _DOCUMENTS_S if wait_s is None else wait_s
-    with exports.progress() as progress:
-        if launcher is None:
-            judged, interrupted = _arrived(transport, source, store, named, waited_s, progress)
-        else:
-            measured = FleetRun(launcher, kept, progress)
-            judged, interrupted = measured.run(confirm=confirm), measured.interrupted
-    kept.put("fleet.json", codec.encode(judged))
+    with _made_folder(output_folder) as folder_of_documents:
+        kept = Kept(folder_of_documents, say)
+        with exports.progress() as progress:
+            if launcher is None:
+                judged, interrupted = _arrived(transport, source, store, named, waited_s, progress)
+            else:
+                measured = FleetRun(launcher, kept, progress)
+                judged, interrupted = measured.run(confirm=confirm), measured.interrupted
+        kept.put("fleet.json", codec.encode(judged))
     try:
         fleet.deliver_fleet(judged, exports, kept.finish())
     finally:
@@ -190,12 +192,17 @@ def _launcher(transport: Transport, job: HostJob, hosts: list[str], at_once: int
     return (srun_launcher if transport == "srun" else ssh_launcher)(job, hosts, at_once)
 
 
-def _output_folder(output: str | None) -> Path:
-    """The folder, which is made now, so that a wrong one is refused before anything is measured."""
+@contextmanager
+def _made_folder(output: str | None) -> Iterator[Path]:
+    """The folder, which is made now, so that a wrong one is refused before anything is measured.
+
+    A new one that is still empty at the end is removed.
+    """
     from pyxfer._fleet.run import FIRST
 
     now = datetime.datetime.now(datetime.timezone.utc)
     folder = Path(output or f"fleet-{now:%Y%m%dT%H%M%SZ}")
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -204,7 +211,12 @@ def _output_folder(output: str | None) -> Path:
         ) from error
     if (folder / FIRST).exists():
         raise UsageError(f"--output-folder {str(folder)!r} has the documents of an earlier run: name another folder.")
-    return folder
+    try:
+        yield folder
+    finally:
+        if is_new:
+            with suppress(OSError):  # it has documents
+                folder.rmdir()
 
 
 def _source_of(transport: Transport, folder: str | None, since: str | None) -> str:

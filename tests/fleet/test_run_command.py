@@ -201,6 +201,7 @@ def test_invalid_options_are_refused_and_leave_no_folder(
     assert ended.returncode == 2
     assert words in ended.stderr
     assert not list((tmp_path / "here").iterdir())
+    assert not (tmp_path / "out").exists()
 
 
 def test_hosts_of_a_folder_that_were_measured_again_are_slow_and_others_late(command: Command, tmp_path: Path) -> None:
