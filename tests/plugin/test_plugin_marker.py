@@ -20,14 +20,6 @@ from pyxfer._pytest.session import USUAL_ROUTES, next_command
 from pyxfer._pytest.settings import read_marker
 from pyxfer.errors import UsageError
 
-COPY = """
-    import pytest
-
-    {marks}
-    def test_copy(xfer, copying):
-        with copying(1 << 20, times={times}) as copy:
-            xfer(copy, nbytes=1 << 20)
-"""
 MS = 1e-3
 
 
@@ -141,17 +133,24 @@ def test_without_a_framework_the_ceiling_is_to_be_measured() -> None:
 
 
 def test_a_test_that_is_certainly_too_slow_fails(suite: Any, link: Any) -> None:
-    suite.write(COPY.format(marks="@pytest.mark.xfer(min_of_ceiling=0.8)", times=3))
-    result = suite.run("--xfer-json=out.json", "--junitxml=out.xml", budget="2s")
+    suite.write("""
+        import pytest
+
+        @pytest.mark.xfer(min_of_ceiling=0.8, precision="50%", budget="60s")
+        def test_copy(xfer, copying):
+            with copying(1 << 16, times=8) as copy:
+                xfer(copy, nbytes=1 << 16)
+    """)
+    result = suite.bare("--xfer-device=host", "--xfer-json=out.json", "--junitxml=out.xml")
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines(
         [
             r"xfer: too slow: [0-9.]+ GB/s is [0-9.]+ % of the [0-9.]+ GB/s .* 80 %\.",
-            r"test_it.py:6: xfer\(copy, nbytes=1 << 20\)",
+            r"test_it.py:6: xfer\(copy, nbytes=1 << 16\)",
             r"Host memory was measured.*",
         ]
     )
-    result.stdout.re_match_lines([r"test_copy +h2d +1 MiB .* too slow"])
+    result.stdout.re_match_lines([r"test_copy +h2d +64 KiB .* too slow"])
     found = suite.only()
     assert (found.outcome, found.judged.word, found.expected) == ("failed", "too slow", Expected(0.8, None))
     properties = ElementTree.parse(suite.path / "out.xml").iter("property")
