@@ -45,7 +45,7 @@ enum class move_method {
 /// | abandoned_        | abandon                | any thread | itself                        |
 /// | buffer_, emptied_ | packed copies          | the same   | packing_                      |
 /// | idle_events_      | threads that wait      | the same   | events_                       |
-/// | shape_            | whoever tunes, between | any thread | nothing: it is set before use |
+/// | shape_            | the tuner              | any thread | nothing: it is set before use |
 // clang-format on
 class block_mover {
  public:

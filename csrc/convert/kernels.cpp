@@ -14,7 +14,7 @@ namespace pyxfer {
 namespace {
 
 constexpr unsigned int threads = 256;
-/// An H100 runs so many blocks at the same time: 8 on each of 132 multiprocessors.
+/// An H100 runs this many at the same time: 8 on each of 132 multiprocessors.
 constexpr std::uint64_t most_blocks = 8 * 132;
 
 std::string checked_text(item_kind from, item_kind to) {
@@ -87,8 +87,8 @@ void convert_kernels::convert(std::uintptr_t source, std::uintptr_t destination,
                               item_order const& order, std::uint64_t first, std::uint64_t count,
                               stream_view on) const {
   check(source % alignment == 0 && destination % alignment == 0,
-        "an address is no multiple of 16 bytes");
-  check(first % alignment == 0, "the first item's number is no multiple of 16");
+        "an address is not a multiple of 16 bytes");
+  check(first % alignment == 0, "the first item's number is not a multiple of 16");
   check_order(order, first + count);
   if (count == 0) { return; }
   auto const by = simplified(order);

@@ -25,7 +25,7 @@ struct conversion {
 
   [[nodiscard]] bool has_kernel() const noexcept { return !casts_on_host || order.axes != 0; }
   [[nodiscard]] item_kind crossing() const noexcept { return casts_on_host ? to : from; }
-  /// Of an array with so many bytes.
+  /// Of an array with these bytes.
   [[nodiscard]] std::size_t crossing_bytes(std::size_t bytes) const noexcept {
     return bytes / bytes_of(from) * bytes_of(crossing());
   }

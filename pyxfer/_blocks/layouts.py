@@ -18,7 +18,7 @@ DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "fp8": 1}
 KV_DTYPES = ("auto", *DTYPE_BYTES)
 SPLITS: tuple[Split, ...] = get_args(Split)
 _DTYPE_ALIASES = {"float8_e4m3fn": "fp8", "float8_e5m2": "fp8"}
-_MOST = 1 << 20
+_MAX_COUNT = 1 << 20
 
 
 class _Attention(NamedTuple):
@@ -104,8 +104,8 @@ def kv_layout(
         UsageError: an argument is invalid, or the file has not what it takes; the text says what is missing.
 
     """
-    block_tokens = whole_of(block_tokens, "block_tokens", 1, _MOST, "16")
-    tensor_parallel = whole_of(tensor_parallel, "tensor_parallel", 1, _MOST, "8")
+    block_tokens = whole_of(block_tokens, "block_tokens", 1, _MAX_COUNT, "16")
+    tensor_parallel = whole_of(tensor_parallel, "tensor_parallel", 1, _MAX_COUNT, "8")
     split = word_of(split, SPLITS, "split")
     dtype = word_of(kv_dtype, KV_DTYPES, "kv_dtype")
     if model is not None and config is None:
@@ -198,7 +198,7 @@ class _Config:
         width, all_heads = self._number("hidden_size"), self._number("num_attention_heads")
         if width % all_heads:
             raise UsageError(
-                f"{self._shown} has no head_dim, and its hidden_size is no multiple of its heads: give it."
+                f"{self._shown} has no head_dim, and its hidden_size is not a multiple of its heads: give it."
             )
         return _Attention(layers, heads, width // all_heads)
 
@@ -225,4 +225,4 @@ class _Config:
         value = self._fields.get(name)
         if value is None:
             raise UsageError(f"{self._shown} has no {name}: give the config.json of a model with attention.")
-        return whole_of(value, f"{self._shown}: {name}", 1, _MOST, "the config.json as it was published")
+        return whole_of(value, f"{self._shown}: {name}", 1, _MAX_COUNT, "the config.json as it was published")

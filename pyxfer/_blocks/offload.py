@@ -32,7 +32,7 @@ from pyxfer._document.runs import BLOCKS, ORDERS, BlockOrder, OneWay, Run
 from pyxfer.errors import StoreError, UsageError
 from pyxfer.units import format_size, rate_of, seconds_of, share_of, size_of, whole_of, word_of
 
-_MOST = 1 << 50
+_MAX_COUNT = 1 << 50
 _PLACES = 48
 """Counts at which moving and computing are compared, from the least to the most that was measured."""
 
@@ -134,7 +134,7 @@ class _Shape(NamedTuple):
 
 
 def _shape(block_bytes: str | int | None, blocks: int | None, layout: KvLayout | None, tokens: int | None) -> _Shape:
-    held = None if tokens is None else whole_of(tokens, "tokens", 1, _MOST, "4096")
+    held = None if tokens is None else whole_of(tokens, "tokens", 1, _MAX_COUNT, "4096")
     if layout is not None:
         if not isinstance(layout, KvLayout):
             raise UsageError(f"layout {layout!r:.80} is not one: give what pyxfer.kv_layout returns.")
@@ -145,7 +145,7 @@ def _shape(block_bytes: str | int | None, blocks: int | None, layout: KvLayout |
         return _Shape(layout.block_bytes, layout.blocks(held), held)
     if block_bytes is None or blocks is None:
         raise UsageError("A plan needs block_bytes and blocks, or the layout of a model and tokens: give two of them.")
-    return _Shape(size_of(block_bytes, "block_bytes"), whole_of(blocks, "blocks", 1, _MOST, "10000"), held)
+    return _Shape(size_of(block_bytes, "block_bytes"), whole_of(blocks, "blocks", 1, _MAX_COUNT, "10000"), held)
 
 
 def _compute_s(compute_s: str | float | None, prefill: str | float | None, tokens: int | None) -> float:

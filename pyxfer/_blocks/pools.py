@@ -132,7 +132,7 @@ def pool_of(rows: Rows, name: str, uploader: Uploader, block_bytes: int) -> Pool
         count, rest = divmod(count * nbytes, block_bytes)
         if rest:
             raise UsageError(
-                f"{name} has {format_size(rows.number * nbytes)}, which is no multiple of blocks of {block_bytes} bytes"
+                f"{name} has {format_size(rows.number * nbytes)}, which is not a multiple of blocks of {block_bytes} bytes"
             )
         stride = block_bytes
     if rows.blocks is not None or not count:
@@ -157,7 +157,7 @@ class BlockPool(ShortRepr):
         device: Index, UUID or PCI address of the GPU, or "host".
 
     Raises:
-        UsageError: a number is not valid, or a block holds no whole number of items.
+        UsageError: a number is not valid, or a block does not hold a whole number of items.
         CudaMemoryError: page-locked memory ran out.
 
     """
@@ -171,7 +171,7 @@ class BlockPool(ShortRepr):
             raise UsageError(f"dtype {dtype!r:.80}: {error}: give one of NumPy's") from error
         if not itemsize or self.block_bytes % itemsize:
             raise UsageError(
-                f"blocks of {self.block_bytes} bytes hold no whole number of {np.dtype(dtype)}: give another dtype"
+                f"blocks of {self.block_bytes} bytes do not hold a whole number of {np.dtype(dtype)}: give another dtype"
             )
         if self.blocks * self.block_bytes > MAX_BYTES:
             raise UsageError(f"{self.blocks} blocks of {self.block_bytes} bytes are larger than any address space")
@@ -294,9 +294,9 @@ def host_indices(x: Any, name: str) -> NDArray[np.int64]:
     if array.size == 0 and array.ndim == 1:
         return np.empty(0, np.int64)
     if array.dtype.kind not in "iu":
-        raise UsageError(f"{name} holds {array.dtype} and no whole numbers: give an array of int64")
+        raise UsageError(f"{name} holds {array.dtype}, which are not whole numbers: give an array of int64")
     if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
-        raise UsageError(f"{name} holds {array.max()}, and no pool has so many blocks: give indices inside the pool")
+        raise UsageError(f"{name} holds {array.max()}, more than a pool has blocks: give indices inside the pool")
     if array.ndim != 1:
         raise UsageError(f"{name} has {array.ndim} dimensions: give one, such as {name}.reshape(-1)")
     return np.ascontiguousarray(array, np.int64)

@@ -240,7 +240,7 @@ class Session(RunSession[Run]):
         mover = self._resources.mover
         way = ways_of(plan, self._resources)[0]
         if needed_blocks(plan.order, plan.count) > way.source.blocks:
-            return "the pool has too few blocks for so many in this order"
+            return "the pool has too few blocks for that number in this order"
         if plan.method in mover.methods(way.source, way.destination, plan.block_bytes):
             return None
         if plan.method == "batch":

@@ -44,7 +44,7 @@ class KvLayout(ShortRepr, msgspec.Struct, frozen=True):
         return self.block_bytes * self.parts / self.block_tokens
 
     def blocks(self, tokens: int) -> int:
-        """The number of blocks that have so many tokens."""
+        """The number of blocks that hold these tokens."""
         tokens = whole_of(tokens, "tokens", 1, _MAX_TOKENS, "4096")
         return -(-tokens // self.block_tokens) * self.parts
 
@@ -209,7 +209,7 @@ class OffloadPlan(ShortRepr, SavedDocument, frozen=True):
         if self.times_measured > 1:
             found.append(
                 f"The largest such move that was measured is smaller by a factor of {self.times_measured:.3g}: the "
-                "time is that of so many of them."
+                "time is that of as many of these."
             )
         if self.trials < MIN_TRIALS:
             again = "with a longer --budget" if self.source.made_by == "run" else "with pyxfer blocks"

@@ -60,7 +60,7 @@ def test_an_exhausted_pool_takes_nothing(pool: pyxfer.BlockPool) -> None:
         ([1, 1], "names a block twice"),
         ([0, 10], "block 10 is not in this pool"),
         ([-1], "block -1 is not in this pool"),
-        ([0.5], "no whole numbers"),
+        ([0.5], "not whole numbers"),
     ],
 )
 def test_what_cannot_be_freed_is_refused_as_a_whole(pool: pyxfer.BlockPool, indices: Any, said: str) -> None:
@@ -77,7 +77,7 @@ def test_what_cannot_be_freed_is_refused_as_a_whole(pool: pyxfer.BlockPool, indi
     [
         ({"blocks": 0, "block_bytes": 64}, "blocks 0 is not a whole number"),
         ({"blocks": 4, "block_bytes": 0}, "block_bytes 0"),
-        ({"blocks": 4, "block_bytes": 6, "dtype": np.float32}, "no whole number of float32"),
+        ({"blocks": 4, "block_bytes": 6, "dtype": np.float32}, "a whole number of float32"),
         ({"blocks": 1 << 40, "block_bytes": 1 << 40}, "larger than any address space"),
         ({"blocks": 4, "block_bytes": 64, "dtype": object}, "object"),
     ],

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from blocks_samples import make_blocks_run, make_row, make_run_with, make_without_kernels, seconds_of
 
 from pyxfer._blocks.choice import (
+    RULES,
     Choices,
     Knee,
     Place,
     cells_of,
     costs_of,
+    is_slower,
     knees_of,
     thresholds_json,
     thresholds_of,
@@ -22,7 +25,7 @@ from pyxfer._blocks.choice import (
 from pyxfer._blocks.plans import BlockPlan
 from pyxfer._document.blocks import BlockDirection, BlockMethod
 from pyxfer._document.machines import Fact
-from pyxfer._document.runs import Measurement, Run
+from pyxfer._document.runs import BlockOrder, Measurement, Run
 
 H2D = Place("h2d", "pinned", "random")
 KIB = 1 << 10
@@ -59,8 +62,18 @@ def test_a_method_that_moved_wrong_bytes_does_not_win() -> None:
 
 def test_both_ways_are_judged_together() -> None:
     run = run_of(*make_row(plan("kernel", direction="both")))
-    (cell,) = cells_of(run)[Place("both", "pinned", "random")]
-    assert cell.best.side == "sum"
+    for rows in (run.measurements, run.measurements[::-1]):
+        (cell,) = cells_of(run_of(*rows))[Place("both", "pinned", "random")]
+        assert cell.best.side == "sum"
+
+
+def test_a_method_that_shares_no_round_with_the_fastest_is_not_known_to_be_slower() -> None:
+    (fast,), (slow,) = make_row(plan("kernel"), 40.0), make_row(plan("batch"), 10.0)
+    assert is_slower(slow, fast)
+    assert not is_slower(fast, slow)
+    assert not is_slower(slow, slow)
+    moved = tuple(msgspec.structs.replace(trial, round=trial.round + 1000) for trial in slow.trials)
+    assert not is_slower(msgspec.structs.replace(slow, trials=moved), fast)
 
 
 def test_thresholds_have_every_cell_and_its_seconds() -> None:
@@ -72,11 +85,19 @@ def test_thresholds_have_every_cell_and_its_seconds() -> None:
     assert cell.method == "kernel"
     assert cell.seconds["batch"] == pytest.approx(seconds_of(plan("batch"))[0])
     assert cell.call_seconds["batch"] == pytest.approx(seconds_of(plan("batch"))[1])
+    (row,) = [each for each in run if each.mode == "batch" and _at(each) == ("h2d", "random", 16 * KIB, 256)]
+    assert row.summary is not None
+    assert (row.summary.low_s, row.summary.high_s) == (cell.low_seconds["batch"], cell.high_seconds["batch"])
+    assert cell.trials["batch"] == row.summary.n
     (again,) = [each for each in json.loads(thresholds_json(run))["tables"] if each["order"] == "runs"][:1]
     assert again["cells"][0].keys() == {
         *("block_bytes", "count", "method", "equal", "trials"),
         *("seconds", "low_seconds", "high_seconds", "call_seconds"),
     }
+
+
+def _at(row: Measurement) -> tuple[object, ...]:
+    return row.direction, row.variant, row.block_bytes, row.batch
 
 
 # --- between cells ---------------------------------------------------------------------------------------------------
@@ -143,6 +164,39 @@ def test_an_order_that_was_not_measured_is_random() -> None:
     assert choices.method_for("d2h", "pinned", 16 * KIB, 256) is None
 
 
+class Asked(Choices):
+    """Notes the sizes and numbers whose seconds the choice compares."""
+
+    def __init__(self) -> None:
+        super().__init__(thresholds_of(make_blocks_run()))
+        self.asked: dict[BlockMethod, tuple[int, int]] = {}
+
+    def seconds(self, method: BlockMethod, *arguments: Any) -> float | None:  # type: ignore[override]
+        _, _, block_bytes, count, _ = arguments
+        self.asked[method] = block_bytes, count
+        return 1.0
+
+
+@pytest.mark.parametrize(
+    ("count", "order", "runs", "merged"),
+    [
+        (31, "runs", None, (1001 * 31 // 2, 2)),
+        (32, "runs", None, (1001 * 32 // 2, 2)),
+        (33, "runs", None, (1001 * 33 // 3, 3)),
+        (33, "runs", 5, (1001 * 33 // 5, 5)),
+        (33, "random", 4, (1001 * 33 // 4, 4)),
+        (33, "random", None, (1001, 33)),
+        (33, "ordered", None, (1001, 33)),
+    ],
+)
+def test_methods_that_merge_neighbours_are_compared_as_fewer_larger_copies(
+    count: int, order: BlockOrder, runs: int | None, merged: tuple[int, int]
+) -> None:
+    choices = Asked()
+    choices.method_for("h2d", "pinned", 1001, count, order=order, runs=runs, possible=QUEUED)
+    assert choices.asked == {"loop": merged, "batch": merged, "kernel": (1001, count)}
+
+
 # --- knees and rules -------------------------------------------------------------------------------------------------
 
 
@@ -156,6 +210,32 @@ def at_knee(direction: BlockDirection = "h2d") -> Run:
 
 def test_the_knee_is_the_size_from_which_copies_are_as_fast() -> None:
     assert knees_of(cells_of(at_knee())[H2D]) == {256: Knee(256 * KIB, 1024 * KIB)}
+
+
+def test_the_knee_needs_two_sizes() -> None:
+    two = [row for row in at_knee().measurements if row.block_bytes in (64 * KIB, 256 * KIB)]
+    assert knees_of(cells_of(run_of(*two))[H2D]) == {256: Knee(256 * KIB, 256 * KIB)}
+    one = [row for row in two if row.block_bytes == 256 * KIB]
+    assert not knees_of(cells_of(run_of(*one))[H2D])
+
+
+@pytest.mark.parametrize(
+    ("rule", "direction", "nbytes", "count", "method"),
+    [
+        ("vLLM", "h2d", 28 * KIB - 1, 16, "kernel"),
+        ("vLLM", "h2d", 28 * KIB, 16, "batch"),
+        ("vLLM", "h2d", 28 * KIB - 1, 15, "batch"),
+        ("vLLM", "d2h", 28 * KIB - 1, 16, "batch"),
+        ("vLLM", "both", 28 * KIB - 1, 16, "kernel"),
+        ("64 KiB", "d2h", 64 * KIB - 1, 1, "kernel"),
+        ("64 KiB", "d2h", 64 * KIB, 1, "batch"),
+    ],
+)
+def test_rules_choose_by_their_constants(
+    rule: str, direction: BlockDirection, nbytes: int, count: int, method: BlockMethod
+) -> None:
+    (found,) = [each for each in RULES if each.name == rule]
+    assert found.method(direction, nbytes, count) == method
 
 
 def test_without_a_kernel_there_is_no_knee() -> None:

@@ -118,11 +118,31 @@ def test_a_layout_says_what_a_block_is() -> None:
 
 @pytest.mark.parametrize(
     ("fields", "model"),
-    [(LLAMA_8B, "llama-8b"), (DEEPSEEK_V3, "deepseek-v3"), (QWEN3, "qwen3-4b"), ({"text_config": QWEN3}, "qwen3-4b")],
+    [
+        (LLAMA_8B, "llama-8b"),
+        (DEEPSEEK_V3, "deepseek-v3"),
+        (QWEN3, "qwen3-4b"),
+        ({"text_config": QWEN3}, "qwen3-4b"),
+        ({**QWEN3, "layer_types": ["full_attention"] * 36}, "qwen3-4b"),
+    ],
 )
 def test_a_config_gives_what_the_table_has(tmp_path: Path, fields: dict[str, Any], model: str) -> None:
     read, known = pyxfer.kv_layout(config=written(tmp_path, fields)), pyxfer.kv_layout(model)
     assert (read.block_bytes, read.parts, read.kv_dtype) == (known.block_bytes, known.parts, known.kv_dtype)
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"_name_or_path": "org/own", "model_type": "own"}, "org/own"),
+        ({"model_type": "own"}, "own"),
+        ({"model_type": None}, "the model"),
+        ({"_name_or_path": "a\nb" + 90 * "c"}, "a b" + 77 * "c"),
+    ],
+)
+def test_a_config_names_its_model(tmp_path: Path, fields: dict[str, Any], name: str) -> None:
+    own = {**lacking("_name_or_path", lacking("model_type")), **fields}
+    assert pyxfer.kv_layout(config=written(tmp_path, own)).model == name
 
 
 def test_a_model_without_grouped_heads_has_all_of_them(tmp_path: Path) -> None:
@@ -177,6 +197,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         ({"model": "llama-8b", "kv_dtype": "int4"}, "kv_dtype 'int4' is unknown"),
         ({"model": "llama-8b", "block_tokens": 0}, "block_tokens 0"),
         ({"model": "llama-8b", "tensor_parallel": 3}, "tensor_parallel 3 does not divide 8 heads"),
+        ({"model": "llama-8b", "tensor_parallel": 0}, "tensor_parallel 0"),
         ({"model": "llama-8b", "tensor_parallel": 1.5}, "tensor_parallel 1.5"),
     ],
 )

@@ -65,7 +65,7 @@ def test_with_a_share_a_few_small_blocks_take_as_long_as_before() -> None:
     assert part.seconds < 1.2 * whole.seconds
 
 
-@pytest.mark.parametrize("compute_s", [1e-3, 2e-3, 8e-3, 60e-3])
+@pytest.mark.parametrize("compute_s", [1e-3, *(0.7e-3 + 0.01e-3 * step for step in range(1, 20)), 2e-3, 8e-3, 60e-3])
 def test_from_the_break_even_on_moving_is_faster(compute_s: float) -> None:
     each_s = compute_s / 1000
     found = plan(compute_s).break_even.value
@@ -75,6 +75,19 @@ def test_from_the_break_even_on_moving_is_faster(compute_s: float) -> None:
         assert 2 * affine(16 * KIB, found.blocks - 1) >= each_s * (found.blocks - 1)
     assert found.low <= found.blocks
     assert found.high is None or found.high >= found.blocks
+    assert {type(found.low), type(found.blocks), type(found.high)} <= {int, type(None)}
+
+
+def test_the_ends_of_a_break_even_are_those_of_the_interval() -> None:
+    compute_s = 0.8e-3
+    found = plan(compute_s).break_even.value
+    assert found is not None
+    for count, which in ((found.low, "low_s"), (found.blocks, "seconds"), (found.high, "high_s")):
+        assert count is not None
+        at, before = (pyxfer.plan_offload("16KiB", each, 1.0, run=RUN) for each in (count, count - 1))
+        assert getattr(at, which) < compute_s / 1000 * count
+        assert getattr(before, which) >= compute_s / 1000 * (count - 1)
+    assert found.low < found.blocks < (found.high or 0)
 
 
 def test_a_break_even_at_the_fewest_or_the_most_blocks_measured_says_so() -> None:

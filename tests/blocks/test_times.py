@@ -152,6 +152,43 @@ def test_the_range_has_all_counts_with_a_time(block_bytes: int) -> None:
     assert times.at(block_bytes, found.most * 1.01) is None
 
 
+@pytest.mark.parametrize(
+    ("block_bytes", "count", "same"),
+    [
+        (16 * KIB, 256, (16 * KIB, 256)),  # a cell
+        (700, 20, (700, 20)),  # between the two smallest sizes
+        (3000, 64, (3000, 64)),
+        (3 * MIB, 10, (3 * MIB, 10)),  # between the two largest ones
+        (6 * MIB, 10, (4 * MIB, 15)),  # larger
+        (16, 100, (512, 100)),  # smaller
+    ],
+)
+def test_the_seconds_of_a_choice_are_those_of_the_law(block_bytes: int, count: int, same: tuple[int, int]) -> None:
+    assert MoveTimes(cells_of(affine)).seconds(block_bytes, count) == pytest.approx(affine(*same))
+
+
+def test_larger_blocks_are_known_if_one_of_a_mebibyte_was_measured() -> None:
+    sizes = [512 << place for place in range(12)]
+    assert MoveTimes(cells_of(affine, sizes)).at(2 * MIB, 4) is not None
+    assert MoveTimes(cells_of(affine, sizes[:-1])).at(MIB, 4) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "high_s"),
+    [((1.0, 2.0, 2.6, 3.0), 2.4), ((1.0, 1.9, 2.6, 2.7), 2.35), ((1.0, 2.0, 2.6), 2.5)],
+    ids=["the piece after", "the piece before", "no piece after"],
+)
+def test_a_bend_reaches_to_the_nearer_line_of_the_neighbouring_pieces(seconds: Sequence[float], high_s: float) -> None:
+    times = MoveTimes(Cell(MIB, count, spread_by(each_s)) for count, each_s in enumerate(seconds, start=1))
+    assert known(times.at(MIB, 2.5)).high_s == pytest.approx(high_s)
+
+
+def test_no_line_beyond_what_was_measured_reaches_below_zero() -> None:
+    times = MoveTimes([Cell(MIB, 32, spread_by(3.0)), Cell(MIB, 64, spread_by(1.0))])
+    found = known(times.at(MIB, 200))
+    assert (found.seconds, found.low_s) == (200 / 64, 0.0)
+
+
 def test_the_comparison_of_laws_meets_the_law_of_a_run_by_the_line_alone() -> None:
     (cells,) = cells_by_place(make_run_with(make_moves(grid("h2d", ("kernel",)), {"kernel": affine}))).values()
     for part in block_laws.errors(cells, block_laws.line):
@@ -169,6 +206,16 @@ def test_the_fastest_method_is_taken() -> None:
     assert small is not None
     assert large is not None
     assert (small.method, large.method) == ("kernel", "batch")
+
+
+def test_a_host_has_the_counts_of_all_its_methods_and_the_highest_rate() -> None:
+    few, many = (make_moves(grid("h2d", (method,), sizes=(MIB,)), {method: affine}) for method in ("kernel", "batch"))
+    times = host_times(make_run_with([*few[1:3], *many[2:4]]))
+    assert times.methods["kernel"].range_of(MIB) == (4, 16)
+    assert times.range_of(MIB) == (4, 64 * FARTHEST)
+    assert times.range_of(512) is None
+    assert times.most_gbps == pytest.approx(64 * MIB / affine(MIB, 64) / 1e9)
+    assert HostTimes(None).most_gbps == 0.0
 
 
 def test_a_kernel_moves_only_multiples_of_16_bytes() -> None:

@@ -45,6 +45,51 @@ def test_a_gap_in_the_file_stays_if_it_keeps_the_arrays_aligned() -> None:
     assert pieces([block]) == [(328, 3048, 0)]
 
 
+@pytest.mark.parametrize(
+    ("gap", "place"),
+    [(0, 1024), (64, 1088), (63, 1024), (65536 - 64, 1024 + 65536 - 64), (65536, 1024), (-64, 1024), (-1024, 1024)],
+)
+def test_a_gap_is_kept_below_64_kib(gap: int, place: int) -> None:
+    (block,) = blocks_of([stored(1024, 4096), stored(10, 4096 + 1024 + gap, name="b")])
+    assert placed(block) == [0, place]
+    assert block.nbytes == place + 10
+
+
+@pytest.mark.parametrize(
+    ("gap", "ranges"),
+    [
+        (0, [(0, 0, 3 * PAGE_BYTES)]),
+        (100, [(0, 0, 3 * PAGE_BYTES)]),
+        (65536, [(0, 0, 19 * PAGE_BYTES)]),
+        (65537, [(0, 0, 2 * PAGE_BYTES), (0, 17 * PAGE_BYTES, 2 * PAGE_BYTES)]),
+    ],
+)
+def test_pieces_with_up_to_64_kib_between_them_are_read_as_one_range(
+    gap: int, ranges: list[tuple[int, int, int]]
+) -> None:
+    first, second = stored(PAGE_BYTES, 328), stored(PAGE_BYTES, 328 + PAGE_BYTES + gap, name="b")
+    apart = [Block(), Block()]
+    for block, array in zip(apart, (first, second), strict=True):
+        block.add(array)
+    (window,) = windows_of(apart, MIB)
+    found, parts = window.ranges_and_parts()
+    assert found == ranges
+    last = sum(nbytes for _, _, nbytes in ranges[:-1]) + second.offset - ranges[-1][1]
+    assert parts == [(328, PAGE_BYTES, 0), (last, PAGE_BYTES, 0)]
+
+
+def test_a_window_that_is_full_ends_without_an_empty_piece() -> None:
+    windows = list(windows_of(blocks_of(in_a_row([PAGE_BYTES], begin=PAGE_BYTES)), PAGE_BYTES))
+    assert [len(window.pieces) for window in windows] == [1]
+
+
+@pytest.mark.parametrize("begin", [0, 328, PAGE_BYTES, 2 * PAGE_BYTES - 1])
+def test_a_window_ends_at_the_end_of_a_page(begin: int) -> None:
+    found = pieces(blocks_of(in_a_row([20 * PAGE_BYTES + 7], begin=begin)), 3 * PAGE_BYTES + 5)
+    assert all((offset + nbytes) % PAGE_BYTES == 0 for offset, nbytes, _ in found[:-1])
+    assert len(found) == 7
+
+
 def test_every_array_is_aligned_also_if_it_is_not_in_the_file() -> None:
     (block,) = blocks_of(in_a_row([3, 1, 100, 64]))
     assert placed(block) == [0, 64, 128, 256]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,6 +63,43 @@ def test_a_cast_that_grows_is_not_made_on_the_host() -> None:
     assert predicted_on_the_way(8 * MIB, 32 * MIB, rates).order == "device"
 
 
+def test_a_cast_between_types_of_one_size_is_made_on_the_device() -> None:
+    rates = Rates(SENDING, tuple((size, 1e-9) for size in SIZES))
+    assert predicted_on_the_way(8 * MIB, 8 * MIB, rates).order == "device"
+
+
+def test_an_empty_array_takes_the_launch_beside_the_smallest_upload() -> None:
+    assert predicted_on_the_way(0, 0, RATES).seconds == pytest.approx(SENDING[0][1] + 5e-6)
+
+
+def test_kernels_follow_pieces_of_the_size_that_the_engine_has() -> None:
+    text = (Path(__file__).parents[2] / "csrc/ring/chunk_mover.hpp").read_text()
+    found = re.search(r"converted_piece = std::size_t\{(\d+)\} << (\d+)U", text)
+    assert found is not None
+    assert int(found[1]) << int(found[2]) == PIECE_BYTES
+
+
+BENT = ((MIB, 1e-3), (2 * MIB, 4e-3), (4 * MIB, 5e-3), (8 * MIB, 20e-3))
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "seconds"),
+    [
+        (MIB // 2, 1e-3),
+        (MIB, 1e-3),
+        (3 * MIB // 2, 2.5e-3),
+        (2 * MIB, 4e-3),
+        (3 * MIB, 4.5e-3),
+        (6 * MIB, 12.5e-3),
+        (8 * MIB, 20e-3),
+        (16 * MIB, 50e-3),
+    ],
+)
+def test_a_size_is_on_the_line_through_the_two_nearest(nbytes: int, seconds: float) -> None:
+    found = predicted_on_the_way(nbytes, nbytes, Rates(BENT, device_bytes_per_s=1e30, launch_s=0.0))
+    assert found.seconds == pytest.approx(seconds)
+
+
 @given(st.integers(0, 1 << 32), st.integers(0, 1 << 33), st.booleans(), st.booleans())
 def test_no_conversion_takes_less_than_its_bytes_need_to_cross(
     source: int, result: int, permutes: bool, casts: bool
@@ -83,3 +123,4 @@ def test_a_cost_and_a_rate_are_known_from_two_sizes(nbytes: int, seconds: float)
 def test_one_size_gives_a_rate() -> None:
     rates = Rates(((MIB, 1e-3),), device_bytes_per_s=1e30, launch_s=0.0)
     assert predicted_on_the_way(4 * MIB, 4 * MIB, rates).seconds == pytest.approx(4e-3)
+    assert predicted_on_the_way(3 * MIB // 2, 3 * MIB // 2, rates).seconds == pytest.approx(1.5e-3)
