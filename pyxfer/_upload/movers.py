@@ -154,12 +154,14 @@ class RingMover:
         """End waiting transfers at once, and the running one within a tenth of a second."""
         self.ring.cancel()
 
-    def end(self, patience_s: float) -> None:
-        """After `cancel`, at exit: close, or leave everything to the process after `patience_s`."""
+    def end(self, patience_s: float) -> bool:
+        """After `cancel`: close, or leave everything to the process after `patience_s`. Returns whether it closed."""
         try:
             self.ring.close(patience_s)
         except DeviceTimeoutError:
             self.ring.abandon()  # the device may still read the slots
+            return False
+        return True
 
 
 def _transfer(call: Callable[..., Result], array: Source | NDArray[Any] | Pack, *arguments: object) -> Result:
@@ -232,10 +234,12 @@ class PlainMover:
         """End the wait for the running copy; the driver completes the copy."""
         self._copier.cancel()
 
-    def end(self, patience_s: float) -> None:
-        if self._turn.acquire(timeout=patience_s):  # no copy is running
-            self._turn.release()
-            self.close()
+    def end(self, patience_s: float) -> bool:
+        if not self._turn.acquire(timeout=patience_s):  # a copy is running
+            return False
+        self._turn.release()
+        self.close()
+        return True
 
     def _copy(self, direction: str, array: NDArray[Any], address: int) -> None:
         with self._turn:

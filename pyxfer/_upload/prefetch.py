@@ -78,8 +78,9 @@ class Feeder(Generic[Batch, Sent]):
         _running[self] = (batches, self._batches)
         try:
             self._thread.start()
-        except BaseException:
-            _running.pop(self)
+        except BaseException:  # Ctrl-C while the thread begins, or it cannot begin
+            self.stop()
+            _running.pop(self, None)
             raise
 
     def take(self) -> Sent | None:
@@ -133,7 +134,7 @@ class Feeder(Generic[Batch, Sent]):
             # Before the loop knows of the end: it may fork at once, and the child would drop an iterator that is not
             # its own, such as one of a DataLoader.
             del self._batches
-            _running.pop(self)
+            _running.pop(self, None)
             self._at_end()
             self._sent.put(end)
             del end  # its error refers to this frame

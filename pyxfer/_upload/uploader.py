@@ -299,8 +299,7 @@ class Uploader(ShortRepr):
                 for mover in movers:
                     mover.close()
             except DeviceTimeoutError:
-                self._pool.abandon()
-                self._converter.scratch.abandon()
+                self._abandon_memory()
                 raise
             except CudaError:
                 with suppress(CudaError):  # the same trouble again
@@ -333,8 +332,23 @@ class Uploader(ShortRepr):
             warnings.warn(f"An uploader was not closed completely: {error}", CleanupWarning, stacklevel=2)
 
     def _abort(self) -> None:
-        for mover in self._cancel():
-            mover.end(AT_EXIT_S)
+        """Cancel, and release everything if the device answers."""
+        movers = self._cancel()
+        with native_call():
+            try:
+                is_ended = all([mover.end(AT_EXIT_S) for mover in movers])  # noqa: C419 - each is to end
+            except CudaError:
+                self._abandon_memory()
+                raise
+            if is_ended:
+                self._pool.close()
+                self._converter.scratch.close()
+            else:
+                self._abandon_memory()
+
+    def _abandon_memory(self) -> None:
+        self._pool.abandon()
+        self._converter.scratch.abandon()
 
     def _cancel(self) -> list[Mover]:
         """Cancel running transfers and refuse later ones. Returns the movers, which the caller has to end."""
@@ -343,9 +357,6 @@ class Uploader(ShortRepr):
         self._closed = True
         self._results.close()
         movers = self._movers()
-        if movers:
-            self._pool.abandon()
-            self._converter.scratch.abandon()
         for mover in movers:
             mover.cancel()
         return movers
@@ -642,7 +653,12 @@ def _bytes_of(array: NDArray[Any]) -> Source:
 def _at_exit() -> None:
     """End all uploaders within one common time limit, because their devices may not answer."""
     until = time.monotonic() + AT_EXIT_S
-    movers = [mover for uploader in list(_open) for mover in uploader._cancel()]
+    movers = []
+    for uploader in list(_open):
+        found = uploader._cancel()
+        if found:
+            uploader._abandon_memory()
+        movers += found
     for mover in movers:
         with suppress(CudaError, DeviceTimeoutError):  # the end of the process releases the rest
             mover.end(max(0.0, until - time.monotonic()))

@@ -287,6 +287,22 @@ def test_ctrl_c_during_the_wait_for_a_batch_ends_the_thread(interrupt: Callable[
     assert list(batches) == []
 
 
+def test_ctrl_c_while_the_thread_begins_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = threading.Thread.start
+
+    def interrupted(self: threading.Thread) -> None:
+        begin(self)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Prefetch(itertools.count(), Started)
+    for thread in threads():
+        thread.join(SOON_S)
+    assert not threads()
+
+
 class Shared:
     """One iterator for all loops, which blocks in its first draw."""
 

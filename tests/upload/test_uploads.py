@@ -158,6 +158,44 @@ def test_ctrl_c_ends_the_wait_for_a_device_that_does_not_answer(up: Uploader, ow
     up.close()
 
 
+def test_ctrl_c_in_a_with_block_releases_all_memory() -> None:
+    with pytest.raises(KeyboardInterrupt), Uploader("host", threads=2, chunk_bytes=4096, slots=2) as up:  # noqa: PT012
+        own = Target(up._pool)
+        up.upload(filled(0), own)
+        assert held("device") > 0
+        raise KeyboardInterrupt
+    assert held("device") == held("pinned") == 0
+
+
+def test_ctrl_c_in_close_leaves_the_memory_to_the_destructor(monkeypatch: pytest.MonkeyPatch) -> None:
+    up = Uploader("host", threads=2, chunk_bytes=4096, slots=2)
+    up.upload(filled(0), Target(up._pool))
+
+    def interrupted(_: RingMover) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RingMover, "close", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            up.close()
+    assert held("device") > 0
+    del up
+    gc.collect()
+    assert held("device") == held("pinned") == 0
+
+
+def test_ctrl_c_beside_a_device_that_does_not_answer_leaves_memory_to_the_process(own: Target) -> None:
+    up = Uploader("host", threads=2, chunk_bytes=4096, slots=2)
+    y = up.upload(filled(0), Target(up._pool))
+    testing.stall("cudaMemcpyAsync", 1, FOREVER_S)
+    with pytest.raises(KeyboardInterrupt), up:  # noqa: PT012
+        up.upload(filled(1), Target(up._pool), block=False)
+        raise KeyboardInterrupt
+    del y
+    assert held("device") > 0
+    testing.release_stalls()
+
+
 @pytest.fixture
 def _two_devices(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     testing.set_device_count(2)
