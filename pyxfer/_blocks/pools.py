@@ -132,7 +132,8 @@ def pool_of(rows: Rows, name: str, uploader: Uploader, block_bytes: int) -> Pool
         count, rest = divmod(count * nbytes, block_bytes)
         if rest:
             raise UsageError(
-                f"{name} has {format_size(rows.number * nbytes)}, which is not a multiple of blocks of {block_bytes} bytes"
+                f"{name} has {format_size(rows.number * nbytes)}, which is not a multiple of blocks of {block_bytes} "
+                "bytes"
             )
         stride = block_bytes
     if rows.blocks is not None or not count:
@@ -171,7 +172,8 @@ class BlockPool(ShortRepr):
             raise UsageError(f"dtype {dtype!r:.80}: {error}: give one of NumPy's") from error
         if not itemsize or self.block_bytes % itemsize:
             raise UsageError(
-                f"blocks of {self.block_bytes} bytes do not hold a whole number of {np.dtype(dtype)}: give another dtype"
+                f"blocks of {self.block_bytes} bytes do not hold a whole number of {np.dtype(dtype)}: give another "
+                "dtype"
             )
         if self.blocks * self.block_bytes > MAX_BYTES:
             raise UsageError(f"{self.blocks} blocks of {self.block_bytes} bytes are larger than any address space")

@@ -311,7 +311,8 @@ def save(
     if not add:
         check_processes(processes)
     exports: Exports[Baseline] = Exports(report=report, quiet=quiet)
-    name = name or (LINKS_NAME if links else DEFAULT_NAME)
+    if name is None:
+        name = LINKS_NAME if links else DEFAULT_NAME
     store_tables.check_name(name)
     labels = _parse_labels(label)
     store_tables.check_labels(labels)

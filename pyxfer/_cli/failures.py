@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from pyxfer.errors import (
     STORE_NEEDS_SQLALCHEMY,
+    ArrayFileError,
     CudaUnavailableError,
     DocumentError,
     PyxferError,
@@ -101,7 +102,7 @@ def _is_out_of_memory(error: MemoryError | SystemError | ImportError) -> bool:
 def _code_of(error: PyxferError) -> int:
     if isinstance(error, CudaUnavailableError):
         return NO_GPU
-    return USAGE if isinstance(error, (UsageError, DocumentError, StoreError)) else NOT_VALID
+    return USAGE if isinstance(error, (UsageError, ArrayFileError, DocumentError, StoreError)) else NOT_VALID
 
 
 def _end(message: str, code: int) -> None:

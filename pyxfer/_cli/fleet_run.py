@@ -30,6 +30,7 @@ _DOCUMENTS_S = 1.0
 # Ray writes the address of a cluster of this machine into this file of its folder for temporary files.
 _RAY_CLUSTER = "ray/ray_current_cluster"
 _MAX_AT_ONCE = 400
+_VERDICTS = "fleet.json"
 
 Via = Annotated[
     str,
@@ -108,6 +109,7 @@ def run(
     job = HostJob(_words_of(program), budget_of(budget), labels_of(label or (), {}), device)
     wait_s = None if wait is None else units.seconds_of(wait, "--wait")
     transport = _chosen_transport(named, folder, since) if transport == "auto" else transport
+    _refuse_unused(transport, folder, since, device, label)
     source = _source_of(transport, folder, since)
     launcher = None if source else _launcher(transport, job, named, at_once, wait_s)
     waited_s = _DOCUMENTS_S if wait_s is None else wait_s
@@ -119,7 +121,7 @@ def run(
             else:
                 measured = FleetRun(launcher, kept, progress)
                 judged, interrupted = measured.run(confirm=confirm), measured.interrupted
-        kept.put("fleet.json", codec.encode(judged))
+        kept.put(_VERDICTS, codec.encode(judged))
     try:
         fleet.deliver_fleet(judged, exports, kept.finish())
     finally:
@@ -177,6 +179,22 @@ def _chosen_transport(hosts: Sequence[str], folder: str | None, since: str | Non
     )
 
 
+def _refuse_unused(
+    transport: Transport, folder: str | None, since: str | None, device: str | None, label: Sequence[str] | None
+) -> None:
+    """Options that this transport would ignore."""
+    given = {"--folder": folder, "--since": since, "--device": device, "--label": label}
+    if transport in ("files", "store"):
+        used = {"files": "--folder", "store": "--since"}[transport]
+        what = f"reads documents that hosts have written into a {'folder' if transport == 'files' else 'store'}"
+        unused = [name for name, value in given.items() if value and name != used]
+    else:
+        what = "measures the hosts now"
+        unused = [name for name in ("--folder", "--since") if given[name]]
+    if unused:
+        raise UsageError(f"--via {transport} {what}: leave out {unused[0]}.")
+
+
 def _is_on_ray() -> bool:
     folders = (os.environ.get(name) for name in ("RAY_TMPDIR", "TMPDIR"))
     return Path(next(filter(None, folders), "/tmp"), _RAY_CLUSTER).exists()  # noqa: S108 - Ray's own choice
@@ -201,6 +219,8 @@ def _made_folder(output: str | None) -> Iterator[Path]:
     from pyxfer._fleet.run import FIRST
 
     now = datetime.datetime.now(datetime.timezone.utc)
+    if output == "":
+        raise UsageError("--output-folder is empty: name a folder.")
     folder = Path(output or f"fleet-{now:%Y%m%dT%H%M%SZ}")
     is_new = not folder.exists()
     try:
@@ -209,7 +229,7 @@ def _made_folder(output: str | None) -> Iterator[Path]:
         raise UsageError(
             f"--output-folder {str(folder)!r} cannot be made ({error.strerror}): name another folder."
         ) from error
-    if (folder / FIRST).exists():
+    if (folder / FIRST).exists() or (folder / _VERDICTS).exists():
         raise UsageError(f"--output-folder {str(folder)!r} has the documents of an earlier run: name another folder.")
     try:
         yield folder

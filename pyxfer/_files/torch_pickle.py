@@ -370,9 +370,11 @@ def _tensor(storage: _Storage, dtype: str, offset: Any, shape: Any, strides: Any
     item = "uint8" if dtype == _TWO_IN_A_BYTE else dtype  # of which PyTorch counts bytes
     nbytes = nbytes_of(item, shape)
     begin = offset * BITS_OF[item] // 8 if nbytes else 0
-    if nbytes is None or begin + nbytes > storage.nbytes:
+    if nbytes is None:
         raise ValueError
     fault = _fault(shape, strides, nbytes, metadata)
+    if not fault and begin + nbytes > storage.nbytes:
+        raise ValueError
     if item != dtype:
         shape = (*shape[:-1], shape[-1] * 2)
     return _Tensor(storage, dtype, shape, begin, nbytes, fault)
@@ -384,7 +386,7 @@ def _fault(shape: tuple[int, ...], strides: tuple[int, ...], nbytes: int, metada
     expected = 1
     for count, stride in zip(reversed(shape), reversed(strides), strict=True):
         if nbytes and count != 1 and stride != expected:
-            return "is a view of other memory, in another order or with gaps: save it after .contiguous()"
+            return "is a view of other memory, in another order, with gaps or repeated: save it after .contiguous()"
         expected *= count
     return ""
 

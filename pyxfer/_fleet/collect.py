@@ -19,7 +19,7 @@ from pyxfer._document.cells import Cell
 from pyxfer._document.files import Path, read_whole
 from pyxfer._document.fleets import MAX_HOST_BYTES, HostReport, HostState
 from pyxfer._python import python_command
-from pyxfer.errors import DocumentError, PyxferError
+from pyxfer.errors import DocumentError, PyxferError, UsageError
 
 CONFIRMATIONS = "confirmations"
 """The folder with documents of hosts that were measured again."""
@@ -115,12 +115,15 @@ def _files(paths: Iterable[Path]) -> Iterator[tuple[str, bool]]:
         if not os.path.isdir(path):
             yield path, False
             continue
-        for folder, inner, names in os.walk(path):
+        unreadable: list[OSError] = []
+        for folder, inner, names in os.walk(path, onerror=unreadable.append):
             inner[:] = sorted(name for name in inner if name != CONFIRMATIONS)
             for name in sorted(names):
                 file = os.path.join(folder, name)
                 if name.endswith(_ENDINGS) and not name.startswith(".") and os.path.isfile(file):
                     yield file, True
+        for error in unreadable:
+            raise UsageError(f"The folder {str(error.filename)!r:.200} cannot be read ({error.strerror}).") from error
 
 
 def _read_in_process(files: _Files) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -314,7 +315,9 @@ def select_loaders(framework: str, wanted: Sequence[str], paths: Sequence[str]) 
         return tuple(each for each in known if _reads(each, paths) and _is_installed(each))
     found = {known[0].name: known[0]}
     for word in wanted:
-        fitting = [_own(word, framework)] if ":" in word else [each for each in known if fnmatchcase(each.name, word)]
+        fitting = [each for each in known if fnmatchcase(each.name, word)]
+        if ":" in word:
+            fitting = [_own(word, framework, found)]
         if not fitting:
             names = ", ".join(each.name for each in known)
             raise UsageError(f"No loader of {framework} fits {word!r:.80}. Known are {names}, and module:function.")
@@ -338,14 +341,19 @@ def _is_installed(loader: Loader) -> bool:
     return not loader.distributions or installed_version(loader.distributions) is not None
 
 
-def _own(word: str, framework: str) -> Loader:
-    """The loader of `module:function` or `file.py:function`, which only the worker imports."""
+def _own(word: str, framework: str, known: Mapping[str, Loader]) -> Loader:
+    """The loader of `module:function` or `file.py:function`, which only the worker imports.
+
+    Another one of this name is numbered.
+    """
     home, _, name = word.rpartition(":")
     if not home or not name.isidentifier():
         raise UsageError(f"{word!r:.80} is not module:function or file.py:function.")
     is_script = home.endswith(".py")
     reference = Reference("__main__" if is_script else home, name, os.path.abspath(home) if is_script else None)
-    return Loader(f"own.{name.lower()}", reference, framework, f"{word}(paths, device)")
+    names = (f"own.{name.lower()}{'' if number == 1 else f'-{number}'}" for number in itertools.count(1))
+    free = next(each for each in names if each not in known or known[each].load == reference)
+    return Loader(free, reference, framework, f"{word}(paths, device)")
 
 
 def reference_of(loader: Loader) -> Reference:

@@ -445,8 +445,8 @@ class Prefetch(ShortRepr, Generic[Batch, Result]):
     def __next__(self) -> Result:
         if os.getpid() != self._pid:
             raise ForkedError(
-                "This prefetch belongs to the parent process, and its thread does not exist in a forked child: make a "
-                "new one here."
+                "This prefetch belongs to the parent process, and its thread does not exist in a forked child: start "
+                'processes by multiprocessing.get_context("spawn"), and make a prefetch in each.'
             )
         with self._turn:
             try:

@@ -107,7 +107,9 @@ def framework_of(kind: type) -> str | None:
 def _export(y: Any, engine: Engine) -> tuple[Any, int | None]:
     """A capsule of an array of another library, and the stream that waits for its earlier work: 0, the legacy one."""
     if not hasattr(type(y), "__dlpack__"):
-        raise UsageError(f"this {type_name(type(y))} is not an array on a device: give a result of upload, or a tensor")
+        raise UsageError(
+            f"this {type_name(type(y))} is not an array on a device: give one array of upload, or a tensor"
+        )
     if isinstance(y, DeviceArray) or is_host(engine):
         return call_exporter(y, y.__dlpack__), None
     return call_exporter(y, lambda: y.__dlpack__(stream=_LEGACY_DEFAULT)), 0
@@ -502,6 +504,9 @@ class Tensorflow(Target):
         return capsule
 
 
+_HALF = {"f": "float32", "i": "int32", "u": "uint32", "c": "complex64"}
+
+
 class Jax(Target):
     """JAX's arrays in pyxfer's memory."""
 
@@ -528,12 +533,13 @@ class Jax(Target):
             raise UsageError(f"JAX {self._jax.__version__} sees no GPU: {why}") from error
 
     def require_dtype(self, dtype: Dtype) -> None:
-        most_bytes = 8 if getattr(dtype, "kind", "") == "c" else 4
+        kind = getattr(dtype, "kind", "f")
+        most_bytes = 8 if kind == "c" else 4
         if itemsize_of(dtype) > most_bytes and not self._jax.config.jax_enable_x64:
             raise self.no_dtype(
                 dtype,
                 "without jax_enable_x64 it would convert the numbers to 32 bits. Call "
-                'jax.config.update("jax_enable_x64", True) first, or convert them, such as x.astype(np.float32)',
+                f'jax.config.update("jax_enable_x64", True) first, or convert them to {_HALF[kind]}',
             )
 
     def taken(self, array: DeviceArray) -> Any:

@@ -246,6 +246,11 @@ def _children(tree: Any, place: _Place) -> Children | None:
                 f"{place}: this {type_name(type(tree))} is not one array: send the arrays that it consists of, such as "
                 f"values and indices"
             )
+        if any(is_array(value) for value in getattr(tree, "__dict__", {}).values()):
+            raise UsageError(
+                f"{place}: pyxfer does not look for arrays in the attributes of this {type_name(type(tree))}: make it "
+                f"a dict or a dataclass"
+            )
         return None
     place.check_depth(tree)
     return found

@@ -24,6 +24,7 @@ from pyxfer._document import runs
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import Trial
 from pyxfer.errors import (
+    ArrayFileError,
     CudaError,
     CudaMemoryError,
     CudaUnavailableError,
@@ -68,6 +69,7 @@ def throw(error: BaseException) -> Callable[[], object]:
     ("error", "code", "sentence"),
     [
         (UsageError("no such size"), 2, "pyxfer: no such size\n"),
+        (ArrayFileError("not a file of arrays"), 2, "pyxfer: not a file of arrays\n"),
         (DocumentError("not a run"), 2, "pyxfer: not a run\n"),
         (StoreError("not a store"), 2, "pyxfer: not a store\n"),
         (CudaUnavailableError(*NO_DRIVER), 3, "pyxfer: No usable GPU: Load the driver.\n"),

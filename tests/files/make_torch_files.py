@@ -40,6 +40,7 @@ def main() -> None:
     torch.save(torch.arange(3), DATA / "alone.pt")
     views = {"good": shared, "turned": shared.reshape(3, 4).T, "apart": shared[::2], "spread": shared[:1].expand(3)}
     torch.save(views, DATA / "views.pt")
+    torch.save({"repeated": torch.ones(1, 3).expand(4, 3)}, DATA / "repeated.pt")
     torch.save({"conjugated": torch.ones(2, dtype=torch.complex64).conj()}, DATA / "conjugated.pt")
     torch.save(torch.nn.Linear(1, 1), DATA / "module.pt")
     torch.save({"sparse": torch.eye(2).to_sparse()}, DATA / "sparse.pt")

@@ -91,6 +91,7 @@ def test_views_are_refused_by_name_if_they_are_wanted(name: str) -> None:
 
 REFUSED = {
     "views.pt": "has the tensor 'turned', which is a view of other memory",
+    "repeated.pt": "has the tensor 'repeated', which is a view of other memory",
     "conjugated.pt": "which is conjugated or negated: save it after .resolve_conj().resolve_neg().",
     "module.pt": "needs 'torch.nn.modules.linear.Linear', which pyxfer does not know: save its tensors alone",
     "sparse.pt": "needs 'torch._utils._rebuild_sparse_tensor'",

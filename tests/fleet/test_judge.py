@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import random
@@ -36,6 +37,7 @@ from pyxfer._fleet.collect import Arrival, arrival_of, read_confirmations, read_
 from pyxfer._fleet.judge import hosts_to_confirm, judge
 from pyxfer._report.fleet_formats import drain_lines, nagios_line, npd_line
 from pyxfer._report.kinds import chart_of, charts_of
+from pyxfer.errors import UsageError
 
 PINNED = "h2d:gpu0:pinned:256MiB"
 
@@ -480,6 +482,21 @@ def test_only_regular_files_of_a_folder_are_read(tmp_path: Path) -> None:
     (tmp_path / ".pyxfer-1.tmp").write_text("half")
     write(tmp_path, "n1")
     assert [row.host for row in read_reports([tmp_path])] == ["n1"]
+
+
+def test_a_folder_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "n1")
+    (tmp_path / "rack").mkdir()
+    scan = os.scandir
+
+    def refused(path: str) -> Any:
+        if os.fspath(path).endswith("rack"):  # root may read every folder
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(UsageError, match=r"The folder '.*rack' cannot be read \(Permission denied\)\."):
+        read_reports([tmp_path])
 
 
 def test_the_verdicts_beside_the_documents_are_no_host(tmp_path: Path) -> None:

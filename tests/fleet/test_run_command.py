@@ -187,6 +187,12 @@ def test_hosts_come_from_a_file_with_comments(tmp_path: Path) -> None:
         (("--since", "soon", "--store", "STORE", "--output-folder", "OUT"), "is not a time"),
         (("--since", "2h", "--store", "NOWHERE", "--output-folder", "OUT"), "does not exist"),
         (("--hosts", "a", "--output-folder", "/dev/null/x"), "cannot be made"),
+        (("--hosts", "a", "--output-folder", ""), "--output-folder is empty"),
+        (("--folder", ".", "--since", "2h", "--store", "STORE"), "leave out --since"),
+        (("--folder", ".", "--device", "0"), "leave out --device"),
+        (("--since", "2h", "--store", "STORE", "--label", "rack=r1"), "leave out --label"),
+        (("--hosts", "a", "--via", "ssh", "--folder", "."), "leave out --folder"),
+        (("--hosts", "a", "--via", "ssh", "--since", "2h"), "leave out --since"),
     ],
 )
 def test_invalid_options_are_refused_and_leave_no_folder(

@@ -27,6 +27,7 @@ from pyxfer._document import codec
 from pyxfer._document.machines import Fact, unknown
 from pyxfer._document.runs import Measurement, Run, limit_of, limits_beside
 from pyxfer._loaders import page_cache
+from pyxfer._loaders.loaders import select_loaders
 from pyxfer._loaders.reads import PIECE_BYTES, Reads
 from pyxfer._python import python_command
 from pyxfer._report.files import answer, verdict_of, verdict_text
@@ -75,6 +76,14 @@ def test_a_run_has_the_limits_and_a_row_for_each_loader(model: str) -> None:
     assert {"raw.pinned-async", "files.cache-1", "files.slots"} <= limits.keys()
     assert all(row.gbps for row in limits.values())
     assert codec.decode(Run, codec.encode(run)) == run
+
+
+def test_own_loaders_of_one_name_are_numbered() -> None:
+    words = ["a.py:load", "b.py:load", "a.py:load", "c.py:Load", "m:load", "a.py:other"]
+    found = {loader.name: loader.call for loader in select_loaders("numpy", words, ["x.npy"])}
+    assert list(found)[1:] == ["own.load", "own.load-2", "own.load-3", "own.load-4", "own.other"]
+    assert found["own.load-2"] == "b.py:load(paths, device)"
+    assert found["own.load"] == "a.py:load(paths, device)"
 
 
 def test_shares_are_of_the_slower_of_link_and_reads(model: str) -> None:

@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict, UserDict, defaultdict, deque
 from enum import Flag
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -148,6 +148,8 @@ def test_map_arrays_changes_only_the_arrays(tree: Any) -> None:
 class Sent:
     """A sent array, with the same repr as the array."""
 
+    __slots__ = ("x",)
+
     def __init__(self, x: Any) -> None:
         self.x = x
 
@@ -219,6 +221,13 @@ def test_a_single_object_is_unchanged(leaf: Any) -> None:
 def test_an_unknown_container_is_refused(unknown: Any) -> None:
     with pytest.raises(UsageError, match=r'^batch\["x"\]: pyxfer does not look for arrays in this'):
         map_arrays({"x": unknown}, number)
+
+
+def test_an_object_with_arrays_in_its_attributes_is_refused_and_another_is_unchanged() -> None:
+    with pytest.raises(UsageError, match=r'^batch\["x"\]: .* the attributes of this types\.SimpleNamespace: make it'):
+        map_arrays({"x": SimpleNamespace(words="a", images=array(4))}, number)
+    plain = SimpleNamespace(words="a")
+    assert map_arrays({"x": plain}, number)["x"] is plain
 
 
 def test_a_tensor_that_is_not_one_array_is_refused_and_not_left_on_the_host() -> None:
