@@ -264,7 +264,14 @@ Name = Annotated[
     opt.option("--name", "NAME", "Name of the baseline; default: default, or links with --links."),
 ]
 Processes = Annotated[
-    int, opt.option("--processes", "N", "Number of measuring processes, one after the other.", min=1, max=100)
+    int,
+    opt.option(
+        "--processes",
+        "N",
+        "Measuring processes, one after the other: 3 or more, or with --add 1 or more.",
+        min=1,
+        max=100,
+    ),
 ]
 
 

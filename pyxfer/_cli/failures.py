@@ -159,7 +159,7 @@ def nothing_measured(facts: Iterable[Fact[Any]], what: str = "Nothing was measur
     """With a reason from the page, which --quiet does not print."""
     reasons = list(dict.fromkeys(fact.reason for fact in facts if fact.reason))
     others = f"; {len(reasons) - 1} more for other rows" if reasons[1:] else ""
-    return f"{what}: {reasons[0]}{others}." if reasons else f"{what}."
+    return f"{what}: {reasons[0].removesuffix('.')}{others}." if reasons else f"{what}."
 
 
 def _why_not_explained(run: Run) -> str:

@@ -118,9 +118,9 @@ def report_verb(
 ) -> None:
     """Write saved documents as one page with charts.
 
-    Takes a run, links, a watch, examination, baseline, comparison, pytest session or plan, or several of them. The page
-    is a single file that needs no network: a sentence about each document, its charts, tables, environment and remarks,
-    and the document itself.
+    Takes a run, links, a watch, examination, baseline, comparison, fleet, document of a host, pytest session or plan,
+    or several of them. The page is a single file that needs no network: a sentence about each document, its charts,
+    tables, environment and remarks, and the document itself.
     """
     from pyxfer._document import codec
     from pyxfer._document import files as document_files
@@ -350,7 +350,7 @@ _add(
     app,
     "plan",
     plan,
-    "plan --block-bytes 16KiB --blocks 10000 --compute 0.4s --run blocks.json",
+    "plan --block-bytes 16KiB --blocks 10000 --compute 0.4s",
     "plan --model llama-8b --tokens 4096 --prefill 12000tok/s",
 )
 _add(app, "info", info, "info --export-json machine.json")

@@ -209,7 +209,7 @@ class OffloadPlan(ShortRepr, SavedDocument, frozen=True):
         if self.times_measured > 1:
             found.append(
                 f"The largest such move that was measured is smaller by a factor of {self.times_measured:.3g}: the "
-                "time is that of as many of these."
+                "time is that of several of these."
             )
         if self.trials < MIN_TRIALS:
             again = "with a longer --budget" if self.source.made_by == "run" else "with pyxfer blocks"

@@ -159,7 +159,7 @@ def _arrays(file: OpenFile, number: int, entries: dict[str, _Entry], start: int)
     if end > file.nbytes:
         raise file.refused(f"is cut short (its data ends at byte {end}, the file at {file.nbytes}): {FETCH_AGAIN}")
     if end < file.nbytes:
-        raise file.refused(f"has {file.nbytes - end} bytes behind its last array: {FETCH_AGAIN}")
+        raise file.refused(f"goes on behind its last array for {file.nbytes - end} B: {FETCH_AGAIN}")
     return found
 
 

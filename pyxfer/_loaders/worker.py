@@ -334,7 +334,8 @@ def _touch(array: Any) -> None:
 def _check_all_there(arrays: Mapping[str, Any], stored: Iterable[StoredArray], device: str) -> None:
     missing = [each.name for each in stored if each.name not in arrays]
     if missing:
-        raise MeasurementError(f"it did not return the array {missing[0]!r:.80} ({len(missing)} are missing)")
+        others = f" ({len(missing)} arrays are missing)" if missing[1:] else ""
+        raise MeasurementError(f"it did not return the array {missing[0]!r:.80}{others}")
     if device != HOST:
         stayed = next((name for name, array in arrays.items() if not _is_on_gpu(array)), None)
         if stayed is not None:

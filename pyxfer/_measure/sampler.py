@@ -376,7 +376,7 @@ class Sampler:
         self.on_turn()
         total = sum(len(group.series) for group in self.groups)
         settled = total - sum(len(group.unsettled(self.precision)) for group in self.groups)
-        text = f"{settled} of {total} results are precise"
+        text = f"{settled} of {total} results precise"
         budget_s, left_s = (self.deadline_s - self._reserved_s - since_s for since_s in (self.started_s, self.clock()))
         if budget_s > 0:
             spent = 1 - left_s / budget_s

@@ -10,6 +10,7 @@ from pyxfer import units
 from pyxfer._document import runs
 from pyxfer._document.runs import Measurement, Run, Variant, limit_of, limits_beside
 from pyxfer._report import plots
+from pyxfer._report.explain import times_text
 from pyxfer._report.layout import Column, Page, fitting_table, percent_cells, precision_cells, rate_cells
 from pyxfer._report.overview import certain_digits, doubts, footer
 from pyxfer._report.rates import ending_text, half_width
@@ -22,6 +23,8 @@ STATES: dict[Variant, str] = {"warm": "the page cache", "cold": "the disk"}
 # A loader that reaches this share of its limit is not the bottleneck.
 _NEAR = 0.9
 _ABOVE = 1.05
+# Less is within what two runs differ by.
+_WORTH_SAYING = 1.1
 _LONGEST = 40
 
 
@@ -86,7 +89,8 @@ def verdict_text(verdict: Verdict) -> str:
     text += f"{_rate_text(best)}, {share} of that. "
     if verdict.share > _ABOVE:  # such as a loader that maps files, on a host without a GPU
         return f"{text}So it takes another way than what was measured beside it."
-    gain = "" if verdict.gain is None or verdict.gain <= 1 else f": {verdict.gain:.2g} times as fast {verdict.without}"
+    times = verdict.gain or 0.0
+    gain = f": {times_text(times)} times as fast {verdict.without}" if times > 1 else ""
     probably = "" if verdict.is_sure else "probably "
     return f"{text}The bottleneck is {probably}{verdict.bottleneck}{gain}."
 
@@ -234,7 +238,9 @@ def advice(run: Run) -> list[Advice]:
     if not slower or best.route_info is None:
         return []
     slowest, times = slower[-1], (best.gbps or 0.0) / (slower[-1].gbps or 1.0)
-    text = f"{times:.1f} times as fast as {clean(slowest.route, _LONGEST)}"
+    if times < _WORTH_SAYING:
+        return []
+    text = f"{times_text(times)} times as fast as {clean(slowest.route, _LONGEST)}"
     return [(text, clean(best.route_info.call, 200))]
 
 

@@ -28,7 +28,7 @@ _NOT_ONE_NODE = {"ALL", "DEFAULT"}
 
 def safe(text: str, longest: int) -> str:
     """One line of letters, digits and marks that mean nothing to a shell in quotes, Slurm or Nagios."""
-    line = " ".join(_UNSAFE.sub("_", clean(text, LONGEST_LINE)).split())
+    line = " ".join(_UNSAFE.sub("_", clean(text, LONGEST_LINE).replace("'", "")).split())
     return line if len(line) <= longest else f"{line[: longest - 3]}..."
 
 

@@ -88,7 +88,7 @@ ESCAPED_COLON = "\\u003a"
 EMPTY = '{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
 REFUSED: dict[str, tuple[object, bytes, str]] = {
     "data that is cut short": (F32, bytes(7), "is cut short (its data ends at byte "),
-    "data that is too long": (F32, bytes(9), "has 1 bytes behind its last array"),
+    "data that is too long": (F32, bytes(9), "goes on behind its last array for 1 B"),
     "a gap": ({"a": entry(), "b": entry("U8", [1], [9, 10])}, bytes(10), "'b' begins at byte 9"),
     "a gap at the begin": ({"a": entry("U8", [1], [1, 2])}, bytes(2), "'a' begins at byte 1"),
     "an overlap": ({"a": entry(), "b": entry("U8", [1], [7, 8])}, bytes(8), "'b' begins at byte 7"),

@@ -111,7 +111,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.mark.parametrize(
     ("name", "reason", "ended"),
     [
-        ("short", "it did not return the array 'layer.3' (1 are missing)", "failed"),
+        ("short", "it did not return the array 'layer.3'", "failed"),
         ("raising", "ValueError: no such tensor", "failed"),
         ("killed", "it was killed (SIGKILL; possibly out of memory)", "crashed"),
         ("second_killed", "it was killed (SIGKILL; possibly out of memory)", "crashed"),
