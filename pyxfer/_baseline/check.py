@@ -32,7 +32,7 @@ NOW = "now"
 Measure = Callable[[], AnyRun]
 OnRun = Callable[[AnyRun], None]
 
-_NO_BASELINE = "A baseline describes a link; one of host memory (--device host, with --links --device host) does not."
+_NO_BASELINE = "A baseline describes a link; one of host memory (--device host) does not."
 _NAMES = {
     "host": "the host's name",
     "gpu": "the GPU",

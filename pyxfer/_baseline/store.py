@@ -439,5 +439,5 @@ def _empty_text(connection: Connection, query: _Query) -> str:
         what = "1 run, without measurements" if runs == 1 else f"{runs} runs, without measurements"
         return f"the store has {what}; pyxfer baseline save stores some"
     words = [f"{what} {value!r:.80}" for what, value in (("the cell", query.text), ("the host", query.host)) if value]
-    words += [] if query.since_s is None else ["the time since which it looks"]
+    words += [] if query.since_s is None else ["stored since then"]
     return "no stored measurement matches" + (f" ({', '.join(words)})" if words else "")

@@ -79,7 +79,7 @@ def plan_offload(
     needed_s = _compute_s(compute_s, prefill, shape.tokens)
     found = _measured(run, store)
     times = _Moves(found, ("h2d",) if load_only else ("d2h", "h2d"), memory, order, share_of(share, "share"))
-    moves = times.at(shape.block_bytes, shape.blocks)
+    moves = times.at(shape.block_bytes, shape.blocks, layout)
     total = times.total(moves)
     return OffloadPlan(
         "plan",
@@ -241,7 +241,7 @@ class _Moves:
                 "with pyxfer blocks, or give another order or memory."
             )
 
-    def at(self, block_bytes: int, count: int) -> dict[OneWay, MethodTime]:
+    def at(self, block_bytes: int, count: int, layout: KvLayout | None = None) -> dict[OneWay, MethodTime]:
         found = self._at(block_bytes, count)
         if found is None:
             ranges = [each.range_of(block_bytes) for each in self._times.values()]
@@ -250,9 +250,11 @@ class _Moves:
             if len(known) < len(ranges):
                 raise UsageError(f"{self._name} has nothing near {what}: measure this size too, or give another.")
             least, most = max(each.least for each in known), min(each.most for each in known)
-            raise UsageError(
-                f"{self._name} has nothing near {what}: give a number of blocks from {least:,} to {most:,}."
-            )
+            asked = f"a number of blocks from {least:,} to {most:,}"
+            if layout is not None:
+                tokens = [count // layout.parts * layout.block_tokens for count in (least + layout.parts - 1, most)]
+                asked = f"{tokens[0]:,} to {tokens[1]:,} tokens"
+            raise UsageError(f"{self._name} has nothing near {what}: give {asked}.")
         return found
 
     def _at(self, block_bytes: int, count: int) -> dict[OneWay, MethodTime] | None:

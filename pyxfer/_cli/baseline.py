@@ -286,7 +286,7 @@ def save(
     add: Annotated[
         bool, typer.Option("--add", help="Append the processes to the current baseline, measured as it was.")
     ] = False,
-    label: Annotated[list[str], opt.option("--label", "K=V", "Label to store with the baseline; repeatable.")] = [],  # noqa: B006 - typer copies it
+    label: Annotated[list[str], opt.option("--label", "KEY=VALUE", "A label of the baseline; repeatable.")] = [],  # noqa: B006 - typer copies it
     device: measure_request.Devices = None,
     direction: opt.Directions = "h2d,d2h",
     memory: opt.Memories = "pinned",
@@ -538,7 +538,7 @@ def _parse_labels(texts: list[str]) -> dict[str, str]:
     for given in texts:
         name, sign, value = given.partition("=")
         if not sign or not name:
-            raise UsageError(f"--label {given!r:.80} is not NAME=VALUE: write a label such as --label slot=3.")
+            raise UsageError(f"--label {given!r:.80} is not KEY=VALUE: write a label such as --label slot=3.")
         if name in labels:
             raise UsageError(f"--label {name!r:.80} is given twice: give it once.")
         labels[name] = value

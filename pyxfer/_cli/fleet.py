@@ -58,7 +58,7 @@ def judge(
 )
 def show(
     file: Annotated[str, opt.argument("FLEET.json", "What --export-json has written; - is stdin.")],
-    host: Annotated[str | None, opt.option("--host", "NAME", "With --line: only this host.")] = None,
+    host: Annotated[str | None, opt.option("--host", "HOST", "With --line: only this host.")] = None,
     line: Annotated[
         str | None,
         opt.option(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LinksFlag = Annotated[
     bool, typer.Option("--links", help="Measure the links of all GPUs, as pyxfer links does, and not that of one.")
 ]
-_DEVICES = "A GPU by index, UUID or PCI address, default 0; with --links a list, all by default."
+_DEVICES = "A GPU by index, UUID or PCI address, or host; default 0. With --links a list; default all."
 _GROUPS = "With --links: list of host, together, pairs, local, latency, numa, small; all but small by default."
 _ENGINES = "With --links: list of ce (copy engines, the default), sm (kernels)."
 Devices = Annotated[str | None, opt.option("--device", "LIST", _DEVICES)]

@@ -73,5 +73,9 @@ WholeJson = Annotated[
 ]
 Store = Annotated[
     str | None,
-    option("--store", "URL", "Store: a file or a database URL; default $PYXFER_STORE, that of a file, or this user's."),
+    option(
+        "--store",
+        "URL",
+        "Store: a file or database URL; default $PYXFER_STORE, the settings file's, or this user's.",
+    ),
 ]

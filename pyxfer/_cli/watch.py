@@ -136,7 +136,7 @@ IsModule = Annotated[bool, typer.Option("-m", help="SCRIPT is the name of a modu
 Skip = Annotated[str, opt.option("--skip", "N|TIME", "Skip this many steps first, or a time such as 2s.")]
 For = Annotated[str | None, opt.option("--duration", "TIME", "Watch for this long, such as 5s.")]
 Steps = Annotated[int | None, opt.option("--steps", "N", "Watch this many steps.")]
-Step = Annotated[str | None, opt.option("--step", "MODULE:FUNCTION", "Take the calls of this function for the steps.")]
+Step = Annotated[str | None, opt.option("--step", "MODULE:FUNCTION", "A step is a call of this function.")]
 Trace = Annotated[
     str | None, opt.option("--trace", "FILE", "Write all records for Perfetto; compressed if FILE ends in .gz.")
 ]

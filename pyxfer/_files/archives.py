@@ -174,7 +174,7 @@ def arrays_of_npz(archive: Archive, number: int) -> list[StoredArray]:
     found = []
     for name in archive.names:
         if not name.endswith(_NPY):
-            raise file.refused(f"has the member {shown_name(name)}, which is no array: write it with np.savez")
+            raise file.refused(f"has the member {shown_name(name)}, which is not an array: write it with np.savez")
         member = archive.locate(name, "write it with np.savez, not np.savez_compressed")
 
         def refused(what: str, name: str = name) -> Exception:

@@ -155,6 +155,6 @@ class OpenFile:
         if stat.S_ISDIR(status.st_mode):
             raise self.refused("is a folder where a file is needed: name a file inside it")
         if not stat.S_ISREG(status.st_mode):
-            raise self.refused("is a pipe, a socket or a device, and no file: save its contents to a file first")
+            raise self.refused("is a pipe, a socket or a device, not a file: save its contents to a file first")
         if not status.st_size:
             raise self.refused(f"is empty: {FETCH_AGAIN}")

@@ -134,6 +134,13 @@ def test_the_layout_of_a_model_gives_the_blocks() -> None:
     assert str(found).startswith(str(layout))
 
 
+def test_a_plan_of_a_model_that_is_too_large_says_how_many_tokens_are_not() -> None:
+    layout = pyxfer.kv_layout("llama-8b")  # 32 blocks of 64 KiB for 16 tokens
+    with pytest.raises(UsageError, match=r"give 16 to 131,072 tokens\.$"):
+        pyxfer.plan_offload(layout=layout, tokens=140_000, prefill=12000, run=RUN)
+    assert pyxfer.plan_offload(layout=layout, tokens=131_072, prefill=12000, run=RUN).blocks == 262_144
+
+
 def test_numbers_of_numpy_are_taken() -> None:
     found = pyxfer.plan_offload(
         np.int64(4096), np.int32(16), np.float32(1), tokens=np.int64(9), share=np.float32(0.5), run=RUN

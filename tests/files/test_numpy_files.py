@@ -196,8 +196,11 @@ REFUSED_ZIP: dict[str, tuple[bytes, str]] = {
     "a long extra field": (changed(LOCAL, 28, b"\xff\x00"), LIES),
     "two members in one place": (with_one_place(), "its list of members does not fit the member"),
     "a name twice": (bytes(npz().replace(b"b.npy", b"a.npy")), "has two members of one name"),
-    "other members": (zipped({"a.npy": npy(0), "readme.txt": b"x"}), "has the member 'readme.txt', which is no array"),
-    "no arrays": (zipped({"readme.txt": b"x"}), "which is no array: write it with np.savez"),
+    "other members": (
+        zipped({"a.npy": npy(0), "readme.txt": b"x"}),
+        "has the member 'readme.txt', which is not an array",
+    ),
+    "no arrays": (zipped({"readme.txt": b"x"}), "which is not an array: write it with np.savez"),
 }
 
 
