@@ -31,7 +31,8 @@ class block_kernels : public kernel_module {
   explicit block_kernels(int device);
 
   static constexpr std::size_t word_bytes = 16;
-  /// A block or stride of this many words, or a pool of this many blocks, does not fit into 32 bits.
+  /// A block or stride of this many words, or a pool of this many blocks, does not fit into 32
+  /// bits.
   static constexpr std::size_t most_words = std::size_t{1} << 28U;
   static constexpr std::size_t most_pool = std::size_t{1} << 32U;
   /// Of one launch.

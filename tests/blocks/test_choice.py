@@ -171,7 +171,7 @@ class Asked(Choices):
         super().__init__(thresholds_of(make_blocks_run()))
         self.asked: dict[BlockMethod, tuple[int, int]] = {}
 
-    def seconds(self, method: BlockMethod, *arguments: Any) -> float | None:  # type: ignore[override]
+    def seconds(self, method: BlockMethod, *arguments: Any) -> float | None:
         _, _, block_bytes, count, _ = arguments
         self.asked[method] = block_bytes, count
         return 1.0

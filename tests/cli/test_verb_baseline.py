@@ -55,12 +55,12 @@ def test_list_can_be_restricted_to_a_host() -> None:
     assert "no baseline of the host 'node-9'" in output_of("list", "--host", "node-9")
 
 
-@pytest.mark.usefixtures("store")
 def test_an_empty_name_is_refused_and_not_the_default(command: Command) -> None:
     ended = command("baseline", "save", "--name", "", "--device", "host")
     assert (ended.returncode, "The name of a baseline" in ended.stderr) == (2, True)
 
 
+@pytest.mark.usefixtures("store")
 def test_show_has_processes_and_cells() -> None:
     text = output_of("show", "two\nlines \x1b[31m")
     assert "two\\nlines \\x1b[31m: node-7" in text
