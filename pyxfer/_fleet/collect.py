@@ -123,6 +123,8 @@ def _files(paths: Iterable[Path]) -> Iterator[tuple[str, bool]]:
                 if name.endswith(_ENDINGS) and not name.startswith(".") and os.path.isfile(file):
                     yield file, True
         for error in unreadable:
+            if isinstance(error, FileNotFoundError):  # removed meanwhile
+                continue
             raise UsageError(f"The folder {str(error.filename)!r:.200} cannot be read ({error.strerror}).") from error
 
 

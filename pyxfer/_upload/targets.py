@@ -539,7 +539,7 @@ class Jax(Target):
             raise self.no_dtype(
                 dtype,
                 "without jax_enable_x64 it would convert the numbers to 32 bits. Call "
-                f'jax.config.update("jax_enable_x64", True) first, or convert them to {_HALF[kind]}',
+                f'jax.config.update("jax_enable_x64", True) first, or convert them to {_HALF.get(kind, "float32")}',
             )
 
     def taken(self, array: DeviceArray) -> Any:

@@ -333,6 +333,8 @@ class Uploader(ShortRepr):
 
     def _abort(self) -> None:
         """Cancel, and release everything if the device answers."""
+        if os.getpid() != self._pid:  # the parent's memory
+            return
         movers = self._cancel()
         with native_call():
             try:

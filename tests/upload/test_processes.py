@@ -113,6 +113,25 @@ def test_a_forked_child_may_read_drop_and_close_what_its_parent_has_made() -> No
     assert ended == ENDED_CLEANLY
 
 
+def test_ctrl_c_in_a_forked_child_leaves_the_memory_of_its_parent() -> None:
+    ended = run_program(
+        """
+        up.upload(x, pooled)
+        before = testing.allocated()
+        if os.fork() == 0:
+            try:
+                with up:
+                    raise KeyboardInterrupt
+            except KeyboardInterrupt:
+                pass
+            assert testing.allocated() == before
+            sys.exit(0)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+        """
+    )
+    assert ended == ENDED_CLEANLY
+
+
 def test_a_forked_child_keeps_results_and_gives_idle_memory_back() -> None:
     """Another thread of the parent holds the lock of the pool during the fork."""
     ended = run_program(
