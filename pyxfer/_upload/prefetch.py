@@ -446,7 +446,7 @@ class Prefetch(ShortRepr, Generic[Batch, Result]):
         if os.getpid() != self._pid:
             raise ForkedError(
                 "This prefetch belongs to the parent process, and its thread does not exist in a forked child: start "
-                'processes by multiprocessing.get_context("spawn"), and make a prefetch in each.'
+                'processes with the method "spawn", and make a prefetch in each.'
             )
         with self._turn:
             try:

@@ -366,7 +366,7 @@ def test_progress_grows_and_ends_at_1(bench: Bench) -> None:
     assert done == sorted(done)
     assert 0 < done[0] < 1
     assert done[-1] == 1.0
-    assert heard[-1].text == "1 of 2 results are precise"
+    assert heard[-1].text == "1 of 2 results precise"
 
 
 # The first: 0.1 s once, and three times 10 ms and twice the 1.5 ms of a trial.
