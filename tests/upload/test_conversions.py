@@ -459,6 +459,48 @@ def test_large_arrays_go_the_way_that_was_faster(
     assert len(measured) == 1
 
 
+@pytest.mark.parametrize(
+    ("nbytes", "trial"),
+    [
+        (8, 256 << 10),
+        (256 << 10, 256 << 10),
+        ((256 << 10) + 8, 1 << 20),
+        (4 << 20, 4 << 20),
+        ((4 << 20) + 8, 16 << 20),
+        (32 << 20, 16 << 20),
+    ],
+)
+def test_a_trial_has_the_next_larger_of_four_sizes(
+    up: Uploader, monkeypatch: pytest.MonkeyPatch, nbytes: int, trial: int
+) -> None:
+    up._converter.has_kernels = True
+    up._converter.max_on_host_bytes = 0
+    measured: list[int] = []
+
+    def measure(*given: Any) -> bool:
+        measured.append(given[-1])
+        return True
+
+    monkeypatch.setattr(Converter, "_measured", measure)
+    x = np.broadcast_to(np.float64(0), nbytes // 8)
+    up._converter.plan(source_of(x), Wanted(np.dtype("float32"), None), mover(up))
+    assert measured == [trial]
+
+
+@pytest.mark.parametrize("wishes", [{"dtype": "float32"}, {"layout": "HW->WH"}])
+@pytest.mark.parametrize("in_list", [True, False])
+def test_an_upload_to_memory_without_a_stream_returns_what_has_arrived(
+    up: Uploader, own: Target, wishes: Any, in_list: bool
+) -> None:
+    x = np.random.default_rng(3).integers(1, 256, (1 << 10, 3 << 10), np.uint8)
+    up._converter.max_on_host_bytes = 0
+    up.upload(x, own, **wishes)  # makes what a first upload needs
+    testing.stall("cudaMemcpyAsync", 1, 0.2)
+    y = up.upload([x] if in_list else x, own, **wishes)
+    arrived = np.from_dlpack(y[0] if in_list else y).copy()
+    np.testing.assert_array_equal(arrived, x.astype("float32") if "dtype" in wishes else x.T)
+
+
 def test_without_memory_for_a_trial_the_host_casts(
     up: Uploader, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
