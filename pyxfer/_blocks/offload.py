@@ -252,8 +252,8 @@ class _Moves:
             least, most = max(each.least for each in known), min(each.most for each in known)
             asked = f"a number of blocks from {least:,} to {most:,}"
             if layout is not None:
-                tokens = [count // layout.parts * layout.block_tokens for count in (least + layout.parts - 1, most)]
-                asked = f"{tokens[0]:,} to {tokens[1]:,} tokens"
+                fewest, most = (each // layout.parts * layout.block_tokens for each in (least + layout.parts - 1, most))
+                asked = f"{fewest:,} to {most:,} tokens"
             raise UsageError(f"{self._name} has nothing near {what}: give {asked}.")
         return found
 

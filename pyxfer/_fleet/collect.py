@@ -123,7 +123,7 @@ def _files(paths: Iterable[Path]) -> Iterator[tuple[str, bool]]:
                 if name.endswith(_ENDINGS) and not name.startswith(".") and os.path.isfile(file):
                     yield file, True
         for error in unreadable:
-            if isinstance(error, FileNotFoundError):  # removed meanwhile
+            if isinstance(error, FileNotFoundError):  # removed since
                 continue
             raise UsageError(f"The folder {str(error.filename)!r:.200} cannot be read ({error.strerror}).") from error
 

@@ -315,9 +315,10 @@ def select_loaders(framework: str, wanted: Sequence[str], paths: Sequence[str]) 
         return tuple(each for each in known if _reads(each, paths) and _is_installed(each))
     found = {known[0].name: known[0]}
     for word in wanted:
-        fitting = [each for each in known if fnmatchcase(each.name, word)]
         if ":" in word:
             fitting = [_own(word, framework, found)]
+        else:
+            fitting = [each for each in known if fnmatchcase(each.name, word)]
         if not fitting:
             names = ", ".join(each.name for each in known)
             raise UsageError(f"No loader of {framework} fits {word!r:.80}. Known are {names}, and module:function.")

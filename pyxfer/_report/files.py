@@ -10,7 +10,6 @@ from pyxfer import units
 from pyxfer._document import runs
 from pyxfer._document.runs import Measurement, Run, Variant, limit_of, limits_beside
 from pyxfer._report import plots
-from pyxfer._report.explain import times_text
 from pyxfer._report.layout import Column, Page, fitting_table, percent_cells, precision_cells, rate_cells
 from pyxfer._report.overview import certain_digits, doubts, footer
 from pyxfer._report.rates import ending_text, half_width
@@ -90,7 +89,7 @@ def verdict_text(verdict: Verdict) -> str:
     if verdict.share > _ABOVE:  # such as a loader that maps files, on a host without a GPU
         return f"{text}So it takes another way than what was measured beside it."
     times = verdict.gain or 0.0
-    gain = f": {times_text(times)} times as fast {verdict.without}" if times > 1 else ""
+    gain = f": {_two_digits(times)} times as fast {verdict.without}" if times > 1 else ""
     probably = "" if verdict.is_sure else "probably "
     return f"{text}The bottleneck is {probably}{verdict.bottleneck}{gain}."
 
@@ -229,6 +228,10 @@ def _names_text(run: Run, rows: Sequence[Measurement]) -> str:
     return ", ".join(dict.fromkeys(names))
 
 
+def _two_digits(number: float) -> str:
+    return f"{float(f'{number:.2g}'):g}"
+
+
 def advice(run: Run) -> list[Advice]:
     rows = {row.route: row for row in loads_of(run, "warm") or loads_of(run, "cold") if row.gbps}
     if not rows:
@@ -240,7 +243,7 @@ def advice(run: Run) -> list[Advice]:
     slowest, times = slower[-1], (best.gbps or 0.0) / (slower[-1].gbps or 1.0)
     if times < _WORTH_SAYING:
         return []
-    text = f"{times_text(times)} times as fast as {clean(slowest.route, _LONGEST)}"
+    text = f"{times:.1f} times as fast as {clean(slowest.route, _LONGEST)}"
     return [(text, clean(best.route_info.call, 200))]
 
 

@@ -303,11 +303,9 @@ class Uploader(ShortRepr):
                 raise
             except CudaError:
                 with suppress(CudaError):  # the same trouble again
-                    self._pool.close()
-                    self._converter.scratch.close()
+                    self._release_memory()
                 raise
-            self._pool.close()
-            self._converter.scratch.close()
+            self._release_memory()
             self._mover = self._reader = None  # if closing raised, they are ended at exit
         self._dropped.clear()
 
@@ -343,10 +341,13 @@ class Uploader(ShortRepr):
                 self._abandon_memory()
                 raise
             if is_ended:
-                self._pool.close()
-                self._converter.scratch.close()
+                self._release_memory()
             else:
                 self._abandon_memory()
+
+    def _release_memory(self) -> None:
+        self._pool.close()
+        self._converter.scratch.close()
 
     def _abandon_memory(self) -> None:
         self._pool.abandon()

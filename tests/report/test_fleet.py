@@ -221,6 +221,10 @@ def test_lines_of_node_problem_detector(fleet: Fleet) -> None:
         npd_line(fleet, "n1000")
 
 
+def test_a_line_for_nagios_has_no_quotes() -> None:
+    assert safe("no host 'nope'; `x`", 100) == "no host nope; _x_"
+
+
 def test_lines_of_nagios(fleet: Fleet) -> None:
     line, code = nagios_line(fleet, None)
     assert code == 2
