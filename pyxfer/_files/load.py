@@ -6,13 +6,14 @@ The names have `tensors`, because `pyxfer.load` reads pyxfer's own documents.
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
 
 from pyxfer._files.formats import stored_arrays
-from pyxfer._files.progress import LoadProgress, progress_of
 from pyxfer._files.readers import DeviceReader, HostReader
 from pyxfer._files.results import HostArrays, Results, as_sent
 from pyxfer._files.windows import Block, Window, blocks_of, even_bytes, windows_of
@@ -21,8 +22,10 @@ from pyxfer._measure.interruptible import Ending, run_interruptible
 from pyxfer._upload.api import device_name_of, shared_uploader
 from pyxfer._upload.arrays import name_of, type_name
 from pyxfer._upload.pending import FixedTicket, Started, ended
+from pyxfer._upload.settings import link_state_of
 from pyxfer._upload.targets import device_source_of, framework_of
 from pyxfer.errors import ArrayFileError, ForkedError, UsageError
+from pyxfer.units import format_gbps, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from typing import Literal, TypeAlias
@@ -46,6 +49,10 @@ _WINDOW_BYTES = 256 << 20
 _STREAM_WINDOW_BYTES = 128 << 20
 # While one transfer reads, the next one waits behind it.
 _WINDOWS_AHEAD = 2
+# How often the line of a load on a terminal is written again.
+_SHOWN_EVERY_S = 0.2
+_GB = 1e9
+_START_OF_LINE = "\r\x1b[K"  # and clear it
 
 
 def load_tensors(
@@ -189,7 +196,7 @@ def _arrays(
         results.reserve(blocks)
     load = _Load(files, blocks, reader, results.allocate)
     if progress:
-        load.progress = progress_of(sum(stored.nbytes for stored in files.arrays), uploader)
+        load.progress = _progress_of(sum(stored.nbytes for stored in files.arrays), uploader)
     return _made(load, _STREAM_WINDOW_BYTES if load.progress else window_bytes)
 
 
@@ -290,3 +297,58 @@ def _naming_files() -> Iterator[None]:
         yield
     except OSError as error:
         raise ArrayFileError(str(error)) from error
+
+
+# --- one line of a terminal, written again and again -----------------------------------------------------------------
+
+
+def _progress_of(total_bytes: int, uploader: Uploader | None) -> LoadProgress | None:
+    """None if stderr is not a terminal: a log has no use for it."""
+    try:
+        is_terminal = sys.stderr.isatty()
+    except (AttributeError, ValueError):  # of a service without one, or closed
+        is_terminal = False
+    if not is_terminal:
+        return None
+    if uploader is None or is_host(uploader.engine):
+        return LoadProgress(total_bytes, None, sys.stderr)
+    link = link_state_of(uploader.engine.device_properties(uploader.device).pci)
+    return LoadProgress(total_bytes, link.then(lambda state: state.gbps).value, sys.stderr)
+
+
+class LoadProgress:
+    """Writes bytes, rate, share of the link's rate and the time left. The last line stays."""
+
+    def __init__(
+        self,
+        total_bytes: int,
+        link_gbps: float | None,
+        stream: TextIO,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._total_bytes, self._link_gbps, self._stream, self._clock = total_bytes, link_gbps, stream, clock
+        self._bytes = 0
+        self._begun_s = self._shown_s = clock()
+
+    def add(self, nbytes: int) -> None:
+        """Note bytes that have arrived."""
+        self._bytes += nbytes
+        now_s = self._clock()
+        if now_s - self._shown_s >= _SHOWN_EVERY_S and self._bytes < self._total_bytes:
+            self._shown_s = now_s
+            left_s = (now_s - self._begun_s) * (self._total_bytes / self._bytes - 1)
+            self._write(f", {format_seconds(left_s)} left")
+
+    def end(self) -> None:
+        """Write the last line, also of a load that failed."""
+        self._write(f" in {format_seconds(self._clock() - self._begun_s)}\n")
+
+    def _write(self, end: str) -> None:
+        gbps = self._bytes / max(self._clock() - self._begun_s, 1e-9) / _GB
+        share = f", {format_percent(gbps / self._link_gbps)} of the link" if self._link_gbps else ""
+        unit, factor = ("GB", _GB) if self._total_bytes >= _GB else ("MB", 1e6)
+        sizes = f"{self._bytes / factor:.2f} of {self._total_bytes / factor:.2f} {unit}"
+        text = f"pyxfer: {sizes}, {format_gbps(gbps)}{share}"
+        with suppress(OSError, ValueError):  # a stderr that is closed
+            self._stream.write(f"{_START_OF_LINE}{text}{end}")
+            self._stream.flush()

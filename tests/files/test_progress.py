@@ -12,7 +12,7 @@ import pytest
 
 import pyxfer
 from pyxfer._files import load
-from pyxfer._files.progress import LoadProgress
+from pyxfer._files.load import LoadProgress
 
 
 class Terminal(io.StringIO):
