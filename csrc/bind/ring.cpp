@@ -243,6 +243,15 @@ void bind_transfers(owner_class<ring>& kind) {
       },
       release_gil());
   kind.def(
+      "await_uploads",
+      [](ring& self) {
+        run_interruptibly([&](interruption const& interrupted) {
+          self.await_uploads(interrupted);
+          return true;
+        });
+      },
+      release_gil());
+  kind.def(
       "upload",
       [](ring& self, py::array const& array, std::uintptr_t device_address,
          std::optional<std::uintptr_t> after, bool wait) {

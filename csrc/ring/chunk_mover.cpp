@@ -58,7 +58,11 @@ void chunk_mover::prepare(transfer& next, std::size_t chunks) {
           followers{stream{stream_.device()}, event{stream_.device(), event_use::order}});
     }
   }
-  if (follows_) { follows_->are_used = false; }
+  if (follows_) {
+    // Kernels of the previous transfer may read memory that this one writes.
+    if (follows_->are_used) { follows_->ended.hold(stream_.view()); }
+    follows_->are_used = false;
+  }
   auto const most = next.most_slots();
   auto const other_round = order_.round_for(chunks, part, most) != order_.round();
   // An early return means that the transfer is stopped: no thread claims a chunk.

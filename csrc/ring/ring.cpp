@@ -52,6 +52,7 @@ struct ring::state {
       : context{primary_context(on)},
         begins{on, event_use::order},
         small{on},
+        arriving{on},
         converting{on},
         moving{std::make_unique<staging>(on, context, made, converting)},
         reads_pageable_memory{moving->reads_pageable_memory()} {}
@@ -60,11 +61,13 @@ struct ring::state {
              std::atomic<bool>& cancelled);
   [[nodiscard]] bool await_idle(double seconds) const;
   void await_work_of(stream_view on, interruption const& interrupted) const;
+  void await_own(stream const& on, interruption const& interrupted);
   void release();
 
   CUcontext context;
   event begins;
   stream small;              ///< of uploads at once that have no stream of their caller
+  stream arriving;           ///< behind the uploads that neither wait nor have one
   std::shared_mutex in_use;  ///< held exclusively by `close`, while it releases
   conversion_kernels converting;
   std::unique_ptr<staging> moving;  ///< null when it is closed
@@ -112,6 +115,13 @@ void ring::state::await_work_of(stream_view on, interruption const& interrupted)
              "cancelled while it waited for a stream");
 }
 
+void ring::state::await_own(stream const& on, interruption const& interrupted) {
+  std::shared_lock const held{in_use};
+  if (!moving) { return; }  // `close` has waited for it
+  context_guard const guard{context};
+  await_work_of(on.view(), interrupted);
+}
+
 void ring::state::release() {
   queue.end_thread();
   std::unique_lock const unused{in_use};
@@ -119,6 +129,7 @@ void ring::state::release() {
   all.close(*moving);
   all.close(begins);
   all.close(small);
+  all.close(arriving);
   all.close(converting);
   moving.reset();
   all.finish();
@@ -140,8 +151,9 @@ staged ring::upload(layout const& from, std::uintptr_t to, std::optional<stream_
   note_process();
   require_device_memory(to, from);
   auto const front = state_->queue.enter(interrupted);
+  auto const ends = after || wait ? after : state_->arriving.view();
   return state_->run(
-      {direction::h2d, from, to, nullptr, after, wait, false, &interrupted, nullptr, by}, after,
+      {direction::h2d, from, to, nullptr, ends, wait, false, &interrupted, nullptr, by}, after,
       front.cancelled());
 }
 
@@ -193,10 +205,11 @@ bool ring::upload_at_once(layout const& from, std::uintptr_t to, std::optional<s
 }
 
 void ring::await_at_once(interruption const& interrupted) {
-  std::shared_lock const held{state_->in_use};
-  if (!state_->moving) { return; }  // `close` has waited for them
-  context_guard const guard{state_->context};
-  state_->await_work_of(state_->small.view(), interrupted);
+  state_->await_own(state_->small, interrupted);
+}
+
+void ring::await_uploads(interruption const& interrupted) {
+  state_->await_own(state_->arriving, interrupted);
 }
 
 bool ring::download_at_once(std::uintptr_t from, layout const& to, stream_view on,

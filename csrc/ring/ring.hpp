@@ -54,8 +54,8 @@ class ring {
   [[nodiscard]] chunk_plan plan_for(std::size_t bytes) const noexcept { return {bytes, settings_}; }
 
   /// Returns when the array has been read and may be changed, or with `wait` when its bytes are on
-  /// the device. Without `wait`, later work of `after` waits for the bytes. `by` is null if the
-  /// items arrive as they are. If it has a kernel, `to` is memory for what crosses, which must stay
+  /// the device. Without `wait`, later work of `after` waits for the bytes; without a stream too,
+  /// they are on the device after `await_uploads`. `by` is null if the items arrive as they are. If it has a kernel, `to` is memory for what crosses, which must stay
   /// valid as long as the result.
   staged upload(layout const& from, std::uintptr_t to, std::optional<stream_view> after, bool wait,
                 interruption const& interrupted = {}, conversion const* by = nullptr);
@@ -70,6 +70,8 @@ class ring {
                                     std::optional<stream_view> on, conversion const* by = nullptr);
   /// Returns when the uploads at once without a stream, of any thread, have arrived.
   void await_at_once(interruption const& interrupted = {});
+  /// The same for uploads through the ring that neither wait nor have a stream.
+  void await_uploads(interruption const& interrupted = {});
   /// The same in the other direction. It waits for the stream's earlier work, which `interrupted`
   /// can end, and then for the copy.
   [[nodiscard]] bool download_at_once(std::uintptr_t from, layout const& to, stream_view on,

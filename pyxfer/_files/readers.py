@@ -141,7 +141,7 @@ def _send_by_driver(mover: PlainMover, files: OpenFiles, window: Window) -> None
     buffer = np.empty(_HOST_PIECE_BYTES, np.uint8)
     for file, offset, nbytes, address in window.reads(_HOST_PIECE_BYTES):
         files.set.read(file, offset, nbytes, buffer.ctypes.data)
-        mover.upload(source_of(buffer[:nbytes]), address, None, wait=True)
+        mover.upload(source_of(buffer[:nbytes]), address, None)()
 
 
 _left = Dropped()

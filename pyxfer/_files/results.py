@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import import_module
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
     from pyxfer._files.formats import StoredArray
     from pyxfer._files.windows import Block
     from pyxfer._upload.arrays import Dtype
+    from pyxfer._upload.device_arrays import FrameworkMemory
     from pyxfer._upload.targets import EmptyArray, Part, Target
 
 _BYTE = np.dtype(np.uint8)
 # Items of other types cross as bytes, and are viewed as what they are afterwards.
 _SENT: dict[str, Dtype] = {dtype if isinstance(dtype, str) else dtype.name: dtype for dtype in DLPACK_TYPES}
-_ROUNDED_BYTES = 512  # by the allocators of PyTorch and CuPy
 _FLOATS = ("float", "bfloat")
 _TWO_IN_A_BYTE = "float4_e2m1fn"
 
@@ -39,10 +40,12 @@ class HostArrays:
         except ImportError as error:
             raise UsageError(f"NumPy has no {dtype}: {INSTALL['ml_dtypes']}") from error
 
-    def reserve(self, nbytes: int) -> None:
-        pass
+    def reserve(self, sizes: list[int]) -> list[FrameworkMemory]:
+        del sizes
+        return []
 
-    def empty_parts(self, nbytes: int, parts: list[Part]) -> EmptyArray:
+    def empty_parts(self, nbytes: int, parts: list[Part], memory: FrameworkMemory | None = None) -> EmptyArray:
+        del memory
         block = np.empty(nbytes, _BYTE)
 
         def views() -> list[Any]:
@@ -62,6 +65,7 @@ class Results:
         kind = _LIBRARIES[target.module]
         self._library = kind(import_module(target.module))
         self._wanted = None if dtype is None else self._floating(dtype_name(dtype))
+        self._reserved: deque[FrameworkMemory] = deque()
 
     @property
     def driver_allocates(self) -> bool:
@@ -78,15 +82,14 @@ class Results:
             raise UsageError(f"{self._target.title} cannot view bytes as {stored.dtype}: leave it out by names")
 
     def reserve(self, blocks: Iterable[Block]) -> None:
-        """Have the framework's allocator ask once for the memory of all blocks, which is faster than for each."""
-        self._target.reserve(sum(-(-block.nbytes // _ROUNDED_BYTES) * _ROUNDED_BYTES for block in blocks))
+        """Have the framework's allocator get the memory of all blocks, which are then allocated in this order."""
+        self._reserved.extend(self._target.reserve([_bytes_of(block) for block in blocks]))
 
     def allocate(self, block: Block) -> Callable[[], dict[str, Any]]:
         """Allocate a block. The result makes its arrays, once the bytes have arrived."""
         parts = [(_shape_of(array), _SENT.get(array.dtype, _BYTE), offset) for array, offset in block.placed]
-        # PyTorch views no block as items of eight bytes that ends within one.
-        nbytes = max(1, -(-block.nbytes // ALIGNMENT)) * ALIGNMENT
-        block.address, made = self._target.empty_parts(nbytes, parts)
+        memory = self._reserved.popleft() if self._reserved else None
+        block.address, made = self._target.empty_parts(_bytes_of(block), parts, memory)
         stored = [array for array, _ in block.placed]
         names = [array.name for array in stored]
         if self._wanted is None and not any(each.fortran or each.dtype not in _SENT for each in stored):
@@ -114,6 +117,11 @@ class Results:
         except (AttributeError, TypeError, ImportError) as error:
             remedy = INSTALL["ml_dtypes"] if isinstance(error, ImportError) else otherwise
             raise UsageError(f"{self._target.title} has no {name}: {remedy}") from error
+
+
+def _bytes_of(block: Block) -> int:
+    """PyTorch views no block as items of eight bytes that ends within one."""
+    return max(1, -(-block.nbytes // ALIGNMENT)) * ALIGNMENT
 
 
 def as_sent(array: Any, stored: StoredArray) -> tuple[Any, tuple[int, ...], str]:

@@ -196,9 +196,10 @@ class Converter:
             if plan.conversion is not None:
                 return self._send(mover, target, source, plan, plan.conversion)
             address, finish = target.empty(plan.shape, plan.dtype)
-            stream = target.stream()
-            mover.upload(source, address, stream, wait=stream is None)
-            return finish()
+            arrived = mover.upload(source, address, target.stream())
+            made = finish()
+            arrived()
+            return made
         except UsageError as error:
             raise RefusedArrayError(place, error) from error
 
@@ -230,15 +231,16 @@ class Converter:
     def _send(
         self, mover: Mover, target: Target, source: Source | NDArray[Any], plan: Plan, conversion: Conversion
     ) -> Any:
-        finish = scratch = None
+        finish = scratch = made = None
         try:
             address, finish = target.empty(plan.shape, plan.dtype)
-            stream = target.stream()
             crossed, scratch = self._memory_to_cross(target, conversion, source.nbytes, address)
-            mover.upload_converted(source, conversion, crossed, address, stream, wait=stream is None)
-            return finish()
+            arrived = mover.upload_converted(source, conversion, crossed, address, target.stream())
+            made = finish()
+            arrived()
+            return made
         finally:
-            del finish, scratch  # the traceback of an error would keep the memory
+            del finish, scratch, made  # the traceback of an error would keep the memory
 
     def prepared(
         self, mover: Mover, target: Target, arrays: list[Any], place: int, wanted: Wanted
@@ -349,7 +351,7 @@ class Converter:
             for _ in range(_ROUNDS + 1):  # the first one wakes threads, and makes kernels
                 for on_host, (conversion, to) in ways.items():
                     begin = time.perf_counter()
-                    mover.upload_converted(ones, conversion, to, result.address, None, wait=True)
+                    mover.upload_converted(ones, conversion, to, result.address, None)()
                     taken[on_host].append(time.perf_counter() - begin)
         finally:
             crossed.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import DLPACK_TYPES, itemsize_of, name_of
@@ -172,7 +172,12 @@ class DeviceArray:
     """
 
     def __init__(
-        self, pool: DevicePool, shape: tuple[int, ...], dtype: Dtype, block: _Memory | None = None, offset: int = 0
+        self,
+        pool: DevicePool,
+        shape: tuple[int, ...],
+        dtype: Dtype,
+        block: _Memory | FrameworkMemory | None = None,
+        offset: int = 0,
     ) -> None:
         self.shape = shape
         self.dtype = dtype
@@ -189,7 +194,7 @@ class DeviceArray:
 
     @property
     def address(self) -> int:
-        return self._memory.memory.address + self._offset
+        return self._memory.address + self._offset
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (KDL_CPU, 0) if is_host(self._engine) else (KDL_CUDA, self.device)
@@ -232,5 +237,17 @@ class _Memory(Owner):
         self.memory = memory
         self._pool = pool
 
+    @property
+    def address(self) -> int:
+        return self.memory.address
+
     def _release(self) -> None:
         self._pool.give(self.memory)
+
+
+class FrameworkMemory(NamedTuple):
+    """Memory that a framework has allocated for an array of its own, in place of the pool's."""
+
+    address: int
+    keep: Any
+    """The array."""

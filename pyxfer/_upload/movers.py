@@ -88,15 +88,20 @@ class RingMover:
         if nbytes > MAX_AT_ONCE_BYTES and time.monotonic() - self._used_s > _ASLEEP_S:
             self.ring.alert()
 
-    def upload(self, source: Source | NDArray[Any] | Pack, address: int, stream: int | None, *, wait: bool) -> None:
-        """Return when the source has been read; with `wait`, when it has arrived. Later work of `stream` waits."""
-        is_small = not isinstance(source, Source) and self.goes_at_once(source.nbytes, waits=wait)
+    def upload(self, source: Source | NDArray[Any] | Pack, address: int, stream: int | None) -> Callable[[], None]:
+        """Return when the source has been read. Later work of `stream` waits for the bytes.
+
+        Without a stream they have arrived when the result has been called. Until then a framework can make its array.
+        """
+        is_small = not isinstance(source, Source) and self.goes_at_once(source.nbytes, waits=stream is None)
         if is_small and _transfer(self.ring.upload_at_once, source, address, stream):
-            if wait:
-                self.ring.await_at_once()
-            return
-        _transfer(self.ring.upload, source, address, stream, wait)
+            return self.ring.await_at_once if stream is None else _nothing
+        return self._through_slots(source, address, stream)
+
+    def _through_slots(self, source: Source | NDArray[Any] | Pack, *arguments: Any) -> Callable[[], None]:
+        _transfer(self.ring.upload, source, *arguments, False)
         self._used_s = time.monotonic()
+        return self.ring.await_uploads if arguments[-1] is None else _nothing
 
     def start(self, source: Source | Pack, address: int, stream: int | None) -> Ticket:
         """Return at once. The source and the memory at `address` must exist until the ticket is done."""
@@ -109,18 +114,14 @@ class RingMover:
         crossed: int,
         address: int,
         stream: int | None,
-        *,
-        wait: bool,
-    ) -> None:
+    ) -> Callable[[], None]:
         """As `upload`. `crossed` is memory for what crosses, and `address` itself if no kernel reads it."""
         most_bytes = max(source.nbytes, conversion.crossing_bytes(source.nbytes))
         arguments = (conversion, crossed, address, stream)
-        if self.goes_at_once(most_bytes, waits=wait) and _transfer(self.ring.upload_at_once, source, *arguments):
-            if wait:
-                self.ring.await_at_once()
-            return
-        _transfer(self.ring.upload, source, *arguments, wait)
-        self._used_s = time.monotonic()
+        is_small = self.goes_at_once(most_bytes, waits=stream is None)
+        if is_small and _transfer(self.ring.upload_at_once, source, *arguments):
+            return self.ring.await_at_once if stream is None else _nothing
+        return self._through_slots(source, *arguments)
 
     def start_converted(
         self, source: Source, conversion: Conversion, crossed: int, address: int, stream: int | None
@@ -164,6 +165,10 @@ class RingMover:
         return True
 
 
+def _nothing() -> None:
+    pass
+
+
 def _transfer(call: Callable[..., Result], array: Source | NDArray[Any] | Pack, *arguments: object) -> Result:
     try:
         if isinstance(array, Source):
@@ -183,14 +188,15 @@ class PlainMover:
         self._copier: Copier = engine.Copier(device)
         self._turn = threading.Lock()
 
-    def upload(self, source: Source | Pack, address: int, stream: int | None, *, wait: bool) -> None:
-        del stream, wait
+    def upload(self, source: Source | Pack, address: int, stream: int | None) -> Callable[[], None]:
+        del stream
         if not isinstance(source, Source):
             raise TypeError("only a ring takes packs")
         self._copy("h2d", np.ascontiguousarray(array_of(source)), address)
+        return _nothing
 
     def start(self, source: Source | Pack, address: int, stream: int | None) -> Ticket:
-        self.upload(source, address, stream, wait=True)
+        self.upload(source, address, stream)
         return FixedTicket(is_done=True)
 
     def upload_converted(
@@ -200,20 +206,19 @@ class PlainMover:
         crossed: int,
         address: int,
         stream: int | None,
-        *,
-        wait: bool,
-    ) -> None:
-        del stream, wait, crossed
+    ) -> Callable[[], None]:
+        del stream, crossed
         if conversion.has_kernel or not isinstance(source, Source):
             raise TypeError("only a ring launches kernels, and takes arrays of NumPy's")
         fresh = np.empty(conversion.crossing_bytes(source.nbytes), np.uint8)
         conversion.cast(source.address, source.itemsize, source.shape, source.strides, fresh.ctypes.data)
         self._copy("h2d", fresh, address)
+        return _nothing
 
     def start_converted(
         self, source: Source, conversion: Conversion, crossed: int, address: int, stream: int | None
     ) -> Ticket:
-        self.upload_converted(source, conversion, crossed, address, stream, wait=True)
+        self.upload_converted(source, conversion, crossed, address, stream)
         return FixedTicket(is_done=True)
 
     def download(self, address: int, to: Source, stream: int | None) -> None:

@@ -24,7 +24,8 @@ from pyxfer._upload.arrays import (
     strides_of,
     type_name,
 )
-from pyxfer._upload.device_arrays import KDL_CPU, KDL_CUDA, DeviceArray
+from pyxfer._upload.device_arrays import KDL_CPU, KDL_CUDA, DeviceArray, FrameworkMemory
+from pyxfer._upload.pools import block_bytes
 from pyxfer.errors import INSTALL, CudaMemoryError, UsageError
 
 if TYPE_CHECKING:
@@ -145,17 +146,23 @@ class Target:
         array = self.own_array(shape, dtype)
         return array.address, lambda: self.taken(array)
 
-    def empty_parts(self, nbytes: int, parts: Sequence[Part]) -> EmptyArray:
-        """The same for several arrays in one block, which each of them keeps."""
-        return self.empty_runs(nbytes, list(_even_runs(parts)))
+    def empty_parts(self, nbytes: int, parts: Sequence[Part], memory: FrameworkMemory | None = None) -> EmptyArray:
+        """The same for several arrays in one block, which each of them keeps. `memory` is one that is reserved."""
+        return self.empty_runs(nbytes, list(_even_runs(parts)), memory)
 
-    def empty_runs(self, nbytes: int, runs: Sequence[Run]) -> EmptyArray:
+    def empty_runs(self, nbytes: int, runs: Sequence[Run], memory: FrameworkMemory | None = None) -> EmptyArray:
         """The same for neighbours that are equally far apart."""
-        block = self.own_array((nbytes,), _BYTE)
+        block = self.own_array((nbytes,), _BYTE) if memory is None else DeviceArray(self.pool, (nbytes,), _BYTE, memory)
         return block.address, lambda: [self.taken(block.part(*part)) for part in _parts_of(runs)]
 
-    def reserve(self, nbytes: int) -> None:
-        """Have the framework's allocator ask the driver at once for what arrays of so many bytes will need."""
+    def reserve(self, sizes: Sequence[int]) -> list[FrameworkMemory]:
+        """Have the framework's allocator get the memory of blocks at once, and keep it when they are gone.
+
+        A framework that does not allocate the arrays of uploads returns memory for each block, which no work uses any
+        more; nothing if its allocator has none.
+        """
+        del sizes
+        return []
 
     def require_dtype(self, dtype: Dtype) -> None:
         """Refuse a dtype that the framework does not have."""
@@ -234,6 +241,11 @@ class Target:
         return UsageError(f"{self.title} has no {name_of(dtype)}: {advice}")
 
 
+def _rounded(nbytes: int) -> int:
+    """As the allocators of PyTorch and CuPy do."""
+    return -(-nbytes // 512) * 512
+
+
 def _even_runs(parts: Sequence[Part]) -> Iterator[Run]:
     begin = 0
     while begin < len(parts):
@@ -300,23 +312,25 @@ class Torch(Target):
         extents = shape or ((),)
         return self.torch.empty(*extents, dtype=kind, device=self.place)
 
-    def reserve(self, nbytes: int) -> None:
+    def reserve(self, sizes: Sequence[int]) -> list[FrameworkMemory]:
         if is_host(self.engine):
-            return
+            return []
         try:  # in a tenth of the time of memory_reserved
             known = self.torch.cuda.memory_stats_as_nested_dict(self.device)
         except RuntimeError:  # the allocator is another library's
-            return
+            return []
         free = known["reserved_bytes"]["all"]["current"] - known["allocated_bytes"]["all"]["current"] if known else 0
-        missing = nbytes - free
+        missing = sum(map(_rounded, sizes)) - free
         if missing > 0:
             with suppress(self.torch.OutOfMemoryError):  # the arrays may still find room
                 self.torch.empty(missing, dtype=self.torch.uint8, device=self.place)
+        return []
 
     def taken(self, array: DeviceArray) -> Any:
         return self.torch.from_dlpack(array)
 
-    def empty_runs(self, nbytes: int, runs: Sequence[Run]) -> EmptyArray:
+    def empty_runs(self, nbytes: int, runs: Sequence[Run], memory: FrameworkMemory | None = None) -> EmptyArray:
+        del memory
         address, finish = self.empty((nbytes,), _BYTE)
 
         def views() -> list[Any]:
@@ -423,13 +437,15 @@ class Cupy(Target):
             array = self.cupy.empty(shape, dtype)
         return array.data.ptr, lambda: array
 
-    def reserve(self, nbytes: int) -> None:
+    def reserve(self, sizes: Sequence[int]) -> list[FrameworkMemory]:
         with self.cupy.cuda.Device(self.device), suppress(self.cupy.cuda.memory.OutOfMemoryError):
-            missing = nbytes - self.cupy.get_default_memory_pool().free_bytes()
+            missing = sum(map(_rounded, sizes)) - self.cupy.get_default_memory_pool().free_bytes()
             if missing > 0:
                 self.cupy.cuda.alloc(missing)
+        return []
 
-    def empty_runs(self, nbytes: int, runs: Sequence[Run]) -> EmptyArray:
+    def empty_runs(self, nbytes: int, runs: Sequence[Run], memory: FrameworkMemory | None = None) -> EmptyArray:
+        del memory
         address, finish = self.empty((nbytes,), _BYTE)
 
         def views() -> list[Any]:
@@ -485,6 +501,21 @@ class Tensorflow(Target):
         # TensorFlow takes only capsules of version 0.
         return self._tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
+    def reserve(self, sizes: Sequence[int]) -> list[FrameworkMemory]:
+        if is_host(self.engine):
+            return []
+        try:
+            with self._tf.init_scope(), self._tf.device(f"GPU:{self.device}"):
+                blocks = [self._tf.raw_ops.Empty(shape=[nbytes], dtype=self._tf.uint8) for nbytes in sizes]
+        except self._tf.errors.ResourceExhaustedError:
+            return []
+        self.engine.synchronize(self.device)  # earlier work may still use it
+        return [FrameworkMemory(self._address(block), block) for block in blocks]
+
+    def _address(self, block: Any) -> int:
+        capsule = self._tf.experimental.dlpack.to_dlpack(block)
+        return read_capsule(block, capsule, lambda *_: None, "read").address
+
     def fetched(self, y: Any, max_bytes: int) -> NDArray[Any] | None:
         try:  # a symbolic tensor or a variable has no count of elements
             if y._num_elements() * y.dtype.size > max_bytes or ":GPU:" not in y.device:
@@ -520,6 +551,7 @@ class Jax(Target):
         self._jax = _imported(self, "jax.dlpack")
         # What `from_dlpack` calls, without the two thirds of its time that are Python.
         self._take: Callable[..., Any] | None = None
+        self._allocating: dict[int, Callable[[], Any]] = {}
         self._platform = "cpu" if is_host(self.engine) else "cuda"
         with suppress(ImportError, AttributeError):
             self._backend = import_module("jax.extend.backend").get_backend
@@ -549,6 +581,25 @@ class Jax(Target):
                 return self._take(array.__dlpack__(), place, None)
             self._take = None
         return self._jax.dlpack.from_dlpack(array)
+
+    def reserve(self, sizes: Sequence[int]) -> list[FrameworkMemory]:
+        if is_host(self.engine):
+            return []
+        try:
+            blocks = [self._zeros(block_bytes(nbytes))() for nbytes in sizes]  # few sizes, as each one is compiled
+            self._jax.block_until_ready(blocks)
+        except RuntimeError:  # out of memory
+            return []
+        return [FrameworkMemory(block.unsafe_buffer_pointer(), block) for block in blocks]
+
+    def _zeros(self, nbytes: int) -> Callable[[], Any]:
+        if nbytes not in self._allocating:
+            jax = self._jax
+            place = next(each for each in jax.local_devices(backend="gpu") if each.local_hardware_id == self.device)
+            self._allocating[nbytes] = jax.jit(
+                lambda: jax.numpy.zeros(nbytes, "uint8"), out_shardings=jax.sharding.SingleDeviceSharding(place)
+            )
+        return self._allocating[nbytes]
 
     def export(self, y: Any) -> Any:
         return y.block_until_ready().__dlpack__()

@@ -432,14 +432,16 @@ class Uploader(ShortRepr):
             address, finish = target.empty(x.shape, x.dtype)
         except UsageError:  # the usual way says where the array is
             return None
+        made = None
         try:
-            stream = target.stream()
-            mover.upload(x, address, stream, wait=stream is None)
-            return finish()
+            arrived = mover.upload(x, address, target.stream())
+            made = finish()
+            arrived()
+            return made
         except UsageError:
             return None
         except BaseException as error:
-            del finish  # the traceback would keep the memory
+            del finish, made  # the traceback would keep the memory
             if self._closed and type(error) is RuntimeError:  # from the ring, which another thread has closed
                 return None
             raise
@@ -499,14 +501,14 @@ class Uploader(ShortRepr):
                 continue
             source, address, finish, _ = self._memory_for(target, arrays, places, small)
             try:
-                stream = target.stream()
-                mover.upload(source, address, stream, wait=stream is None)
+                arrived = mover.upload(source, address, target.stream())
                 put(made, places, finish())
+                arrived()
             except UsageError as error:
-                del finish  # the traceback would keep the memory
+                del finish, made  # the traceback would keep the memory
                 raise RefusedArrayError(places[0], error) from error
             except BaseException:
-                del finish
+                del finish, made
                 raise
         return made
 

@@ -335,6 +335,9 @@ class Ring:
     @overload
     def upload_at_once(self, array: NDArray[Any] | Pack, device_address: int, stream: int | None) -> bool: ...
     def await_at_once(self) -> None: ...
+    def await_uploads(self) -> None:
+        """Return when the uploads without a stream that did not wait have arrived."""
+
     def download(
         self,
         address: int,

@@ -156,9 +156,9 @@ def test_a_block_ends_with_an_item_of_every_type(up: Uploader, tmp_path: Path) -
     asked = []
 
     class Noting(Own):
-        def empty_parts(self, nbytes: int, parts: Any) -> Any:
+        def empty_parts(self, nbytes: int, parts: Any, memory: Any = None) -> Any:
             asked.append(nbytes)
-            return super().empty_parts(nbytes, parts)
+            return super().empty_parts(nbytes, parts, memory)
 
     found: dict[str, Any] = {"numbers": np.ones(3), "flags": np.ones(5, np.bool_)}
     save_file(found, tmp_path / "x.safetensors")
@@ -323,10 +323,10 @@ def test_device_memory_that_runs_out_ends_the_load(
     up: Uploader, file: Path, arrays: Arrays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Small(Own):
-        def empty_parts(self, nbytes: int, parts: Any) -> Any:
+        def empty_parts(self, nbytes: int, parts: Any, memory: Any = None) -> Any:
             if nbytes > 1 << 20:
                 raise MemoryError("no more")
-            return super().empty_parts(nbytes, parts)
+            return super().empty_parts(nbytes, parts, memory)
 
     with pytest.raises(MemoryError, match="no more"):
         for _ in _parts(file, Small(up._pool), None, 0, None, 5000):
