@@ -16,6 +16,7 @@ from pyxfer._report.recipes import NOT_RECOMMENDED, RAW_DOWNLOAD, RAW_UPLOAD, RE
 from pyxfer._report.report import Advice
 from pyxfer._report.route_tables import WAYS, copies_nothing
 from pyxfer._report.text import Lines, capitalised, clean, reason_text, remark_text, sentence
+from pyxfer._upload.conversions import MAX_ON_HOST_BYTES, MAX_REORDERED_ITEMS
 from pyxfer._upload.on_the_way import DEVICE_BYTES_PER_S, LAUNCH_S, Rates, predicted_on_the_way
 
 MAX_ADVICE = 3
@@ -328,7 +329,7 @@ def _print_advice(explained: Explained, page: Page) -> None:
             page.code(code)
     if (predicted := on_the_way(explained)) is not None:
         page.heading("Predicted, not measured")
-        page.hanging([("-", on_the_way_text(explained, predicted))])
+        page.hanging([("-", text) for text in on_the_way_texts(explained, predicted)])
         page.code(on_the_way_code(predicted))
 
 
@@ -338,7 +339,8 @@ def advice(run: runs.Run) -> list[Advice]:
         return []
     found = [(better_text(explained, better), program_code(better.row)) for better in better_routes(explained)]
     if (predicted := on_the_way(explained)) is not None:
-        found.append((f"Predicted, not measured: {on_the_way_text(explained, predicted)}", on_the_way_code(predicted)))
+        texts = "; ".join(on_the_way_texts(explained, predicted))
+        found.append((f"Predicted, not measured: {texts}", on_the_way_code(predicted)))
     return found
 
 
@@ -421,14 +423,24 @@ _RESULT_BYTES = {"float32": 4}
 _SLOWEST, _FASTEST = (0.25e12, 30e-6), (8e12, 5e-6)
 
 
-class OnTheWay(NamedTuple):
-    """The predicted time of `pyxfer.upload` with the dtype that a route casts to, and what it is predicted from."""
+class PredictedTime(NamedTuple):
+    """With the ends of its interval."""
 
-    staged: runs.Measurement
-    dtype: str
     seconds: float
     low_s: float
     high_s: float
+
+
+class OnTheWay(NamedTuple):
+    """The predicted time of `pyxfer.upload` with the dtype that a route casts to, and what it is predicted from.
+
+    `reordered`: that with the layout NHWC->NCHW too; None if the device would not reorder so many items.
+    """
+
+    staged: runs.Measurement
+    dtype: str
+    took: PredictedTime
+    reordered: PredictedTime | None
 
 
 def on_the_way(explained: Explained) -> OnTheWay | None:
@@ -443,24 +455,29 @@ def on_the_way(explained: Explained) -> OnTheWay | None:
     staged = next(filter(_is_upload, rows), None)
     if dtype is None or staged is None or row.direction != "h2d" or explained.is_wrong:
         return None
-    slow, sent = row.summary, staged.summary
+    slow, sent, result_bytes = row.summary, staged.summary, row.nbytes * _RESULT_BYTES[dtype]
     if slow is None or slow.low_s is None or sent is None or sent.low_s is None or sent.high_s is None:
+        return None
+    if result_bytes <= MAX_ON_HOST_BYTES:
         return None
     kernels_s = 0.0 if staged.breakdown.value is None else staged.breakdown.value.seconds("kernels")
 
-    def predicted(sent_s: float, device_bytes_per_s: float, launch_s: float) -> float:
+    def predicted(sent_s: float, device_bytes_per_s: float, launch_s: float, permutes: bool) -> float:
         sending = ((row.nbytes, max(0.0, sent_s - kernels_s)),)
         rates = Rates(sending, device_bytes_per_s=device_bytes_per_s, launch_s=launch_s)
-        return predicted_on_the_way(row.nbytes, row.nbytes * _RESULT_BYTES[dtype], rates).seconds
+        return predicted_on_the_way(row.nbytes, result_bytes, rates, permutes=permutes).seconds
 
-    found = OnTheWay(
-        staged,
-        dtype,
-        predicted(sent.median_s, DEVICE_BYTES_PER_S, LAUNCH_S),
-        predicted(sent.low_s, *_FASTEST),
-        predicted(sent.high_s, *_SLOWEST),
+    took, reordered = (
+        PredictedTime(
+            predicted(sent.median_s, DEVICE_BYTES_PER_S, LAUNCH_S, permutes),
+            predicted(sent.low_s, *_FASTEST, permutes),
+            predicted(sent.high_s, *_SLOWEST, permutes),
+        )
+        for permutes in (False, True)
     )
-    return found if found.high_s < slow.low_s else None
+    if took.high_s >= slow.low_s:
+        return None
+    return OnTheWay(staged, dtype, took, reordered if row.nbytes < MAX_REORDERED_ITEMS else None)
 
 
 def _is_upload(row: runs.Measurement) -> bool:
@@ -470,17 +487,29 @@ def _is_upload(row: runs.Measurement) -> bool:
     return is_known and row.verified.value is True
 
 
-def on_the_way_text(explained: Explained, predicted: OnTheWay) -> str:
+def on_the_way_texts(explained: Explained, predicted: OnTheWay) -> list[str]:
+    """What the cast takes, and the same with another layout, which has no ratio: the route does not reorder."""
     row, now_s = explained.row, explained.row.elapsed_s or 0.0
     crossed = row.nbytes * (1.0 if row.route_info is None else row.route_info.inflation)
     crossed = crossed if row.dma.value is None else row.dma.value.nbytes
     less = f" instead of {units.format_size(round(crossed))}" if crossed > row.nbytes * (1 + IGNORED_SHARE) else ""
-    took, low, high, now = map(units.format_seconds, (predicted.seconds, predicted.low_s, predicted.high_s, now_s))
-    return (
-        f"pyxfer.upload with a cast to {predicted.dtype}: {took} ({low} to {high}) instead of {now}, "
-        f"{times_text(now_s / predicted.seconds)} times as fast: {units.format_size(row.nbytes)} cross{less}, as fast "
-        f"as {clean(predicted.staged.route)} sends them here, and the GPU casts each piece behind its copy"
-    )
+    texts = [
+        f"pyxfer.upload with a cast to {predicted.dtype}: {_time_text(predicted.took)} instead of "
+        f"{units.format_seconds(now_s)}, {times_text(now_s / predicted.took.seconds)} times as fast: "
+        f"{units.format_size(row.nbytes)} cross{less}, as fast as {clean(predicted.staged.route)} sends them here, and "
+        "the GPU casts each piece behind its copy"
+    ]
+    if predicted.reordered is not None:
+        texts.append(
+            f'with layout="NHWC->NCHW" too, if x is a batch of images: {_time_text(predicted.reordered)}; '
+            "no ratio, because the workload does not reorder"
+        )
+    return texts
+
+
+def _time_text(time: PredictedTime) -> str:
+    took, low, high = map(units.format_seconds, time)
+    return f"{took} ({low} to {high})"
 
 
 def on_the_way_code(predicted: OnTheWay) -> str:

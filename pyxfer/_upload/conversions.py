@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 # Of one kernel: csrc/convert/kernels.hpp.
 _MAX_AXES = 6
-_MAX_ORDERED = 1 << 32
+MAX_REORDERED_ITEMS = 1 << 32
 # H200: a kernel adds 12 us to an upload of any size, and one core casts and sends 32 KiB in the same time.
-_MAX_ON_HOST_BYTES = 32 << 10
+MAX_ON_HOST_BYTES = 32 << 10
 # An array is cast where one of the nearest of these sizes was faster: the next larger one, or the last.
 _TRIAL_BYTES = (256 << 10, 1 << 20, 4 << 20, 16 << 20)
 _ROUNDS = 7
@@ -183,7 +183,7 @@ class Converter:
         """Memory for what kernels read, for frameworks that do not allocate themselves."""
         self.has_kernels = not is_host(engine)
         """False when the driver has refused them: then the host does all."""
-        self.max_on_host_bytes = _MAX_ON_HOST_BYTES
+        self.max_on_host_bytes = MAX_ON_HOST_BYTES
         """Of an array and its result that the host converts in any case."""
         self._host_is_faster: dict[tuple[str, str, int], bool] = {}
         self._prepared: set[tuple[str, str]] = set()
@@ -283,7 +283,7 @@ class Converter:
             and isinstance(mover, RingMover)
             and getattr(before, "kind", "f") != "c"  # kernels have no such items
             and len(extents) <= _MAX_AXES
-            and (not extents or math.prod(source.shape) < _MAX_ORDERED)
+            and (not extents or math.prod(source.shape) < MAX_REORDERED_ITEMS)
         )
         if not on_device:
             source = source._replace(shape=shape, strides=tuple(source.strides[axis] for axis in axes))

@@ -27,15 +27,16 @@ def took(case: Case) -> float:
     """On a link of 50 GB/s, and threads that cast all that they read at 60 GB/s."""
     if not case.converts:
         return COST_S + case.nbytes / 50e9
-    device_s = COST_S + LAUNCH_S + case.nbytes / 50e9 + kernel_s(case.nbytes, case.result_bytes)
+    device_s = COST_S + LAUNCH_S + case.nbytes / 50e9 + kernel_s(case.nbytes, case)
     if case.result_bytes >= case.nbytes:
         return device_s
     host_s = COST_S + max(case.nbytes / 60e9, case.result_bytes / 50e9)
-    return min(device_s, host_s + (LAUNCH_S + kernel_s(case.result_bytes, case.result_bytes) if case.permutes else 0.0))
+    return min(device_s, host_s + (LAUNCH_S + kernel_s(case.result_bytes, case) if case.permutes else 0.0))
 
 
-def kernel_s(crossing: int, result: int) -> float:
-    return (crossing + result) * min(1.0, PIECE_BYTES / crossing) / DEVICE_BYTES_PER_S
+def kernel_s(crossing: int, case: Case) -> float:
+    rate = DEVICE_BYTES_PER_S * (0.7 if case.permutes else 1.0)
+    return (crossing + case.result_bytes) * min(1.0, PIECE_BYTES / crossing) / rate
 
 
 MEASURED = {case: took(case) for case in (*DRAWN, *basis_of(DRAWN))}

@@ -43,6 +43,7 @@ from pyxfer._report.explain import (
 from pyxfer._report.explain import advice as advised_on
 from pyxfer._report.recipes import RAW_DOWNLOAD, RAW_UPLOAD
 from pyxfer._report.run import print_run
+from pyxfer._upload.on_the_way import DEVICE_BYTES_PER_S, PIECE_BYTES
 from pyxfer.errors import DocumentError
 from pyxfer.units import format_gbps
 
@@ -409,6 +410,10 @@ def test_a_cast_on_the_way_is_predicted_by_the_upload_of_the_same_rounds() -> No
         "96 MiB cross instead of 384 MiB, as fast as tf.upload sends them here, and the GPU casts each piece behind "
         "its copy"
     )
+    reordered = text.splitlines()[1]
+    assert 'layout="NHWC->NCHW"' in reordered
+    assert "2.52 ms (2.51 ms to 2.91 ms)" in reordered
+    assert "times as fast" not in reordered
     assert 'y = pyxfer.upload(x, to="tensorflow", dtype="float32")' in text
     run = make_explain_run(casting(), measurements=(casting(), uploaded(2.5e-3)))
     assert any("Predicted, not measured" in words for words, _ in advised_on(run))
@@ -421,7 +426,30 @@ def test_images_are_cast_by_every_route_and_the_kernels_of_the_upload_go() -> No
     sent = uploaded(2.5e-3, breakdown=Fact(make_breakdown((("copying", 2e-3), ("kernels", 0.5e-3)))))
     text = predicted_page(make_explained(), sent, parameters=parameters)
     assert "with a cast to float32: 2.01 ms (2.01 ms to 2.07 ms)" in text
+    assert 'with layout="NHWC->NCHW" too, if x is a batch of images: 2.02 ms (2.01 ms to 2.91 ms)' in text
     assert "96 MiB cross, as fast as" in text
+
+
+def test_another_layout_adds_the_slower_kernel_of_the_last_piece() -> None:
+    found = on_the_way(explained(casting(), measurements=(casting(), uploaded(2.5e-3))))
+    assert found is not None
+    assert found.reordered is not None
+    slower_s = 5 * PIECE_BYTES / DEVICE_BYTES_PER_S * (1 / 0.7 - 1)
+    assert found.reordered.seconds - found.took.seconds == pytest.approx(slower_s)
+    # On the slowest device the kernels take longer than the copies.
+    assert found.reordered.high_s == pytest.approx(5 * NBYTES / (0.7 * 0.25e12) + 30e-6)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "is_cast", "is_reordered"),
+    [(8 << 10, False, False), (12 << 10, True, True), ((1 << 32) - 1, True, True), (1 << 32, True, False)],
+    ids=["cast by the host", "cast by a kernel", "most items", "too many items"],
+)
+def test_only_what_a_kernel_does_is_predicted(nbytes: int, *, is_cast: bool, is_reordered: bool) -> None:
+    row, sent = (msgspec.structs.replace(each, nbytes=nbytes) for each in (casting(10.0), uploaded(1e-3)))
+    found = on_the_way(explained(row, measurements=(row, sent)))
+    assert (found is not None) == is_cast
+    assert (found is not None and found.reordered is not None) == is_reordered
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,18 @@ def test_a_permutation_of_what_the_host_has_cast_is_made_on_the_device() -> None
     rates = Rates(SENDING, tuple((size, seconds * 0.6) for size, seconds in SENDING), 2e12, 5e-6)
     found = predicted_on_the_way(64 * MIB, 32 * MIB, rates, permutes=True)
     assert (found.order, found.crossing_bytes) == ("host", 32 * MIB)
-    assert found.seconds == pytest.approx(SENDING[2][1] * 0.6 + 5e-6 + 2 * PIECE_BYTES / 2e12)
+    assert found.seconds == pytest.approx(SENDING[2][1] * 0.6 + 5e-6 + 2 * PIECE_BYTES / (0.7 * 2e12))
+
+
+def test_kernels_that_reorder_are_slower_than_those_that_cast() -> None:
+    cast, reordered = (
+        predicted_on_the_way(64 * MIB, 256 * MIB, RATES, permutes=permutes) for permutes in (False, True)
+    )
+    assert reordered.seconds - cast.seconds == pytest.approx(5 * PIECE_BYTES / 2e12 * (1 / 0.7 - 1))
+    slow = predicted_on_the_way(
+        64 * MIB, 512 * MIB, Rates(SENDING, device_bytes_per_s=100e9, launch_s=0.0), permutes=True
+    )
+    assert slow.seconds == pytest.approx(576 * MIB / (0.7 * 100e9))
 
 
 def test_a_cast_that_grows_is_not_made_on_the_host() -> None:
