@@ -16,6 +16,7 @@ import typer
 from pyxfer import units
 from pyxfer._cli import fleet
 from pyxfer._cli import options as opt
+from pyxfer._cli.defaults import is_given
 from pyxfer._cli.failures import INTERRUPTED, say
 from pyxfer.errors import UsageError
 
@@ -71,6 +72,7 @@ Confirm = Annotated[
 
 
 def run(
+    context: typer.Context,
     *,
     via: Via = "auto",
     hosts: Hosts = None,
@@ -109,7 +111,7 @@ def run(
     job = HostJob(_words_of(program), budget_of(budget), labels_of(label or (), {}), device)
     wait_s = None if wait is None else units.seconds_of(wait, "--wait")
     transport = _chosen_transport(named, folder, since) if transport == "auto" else transport
-    _refuse_unused(transport, folder, since, device, label)
+    _refuse_unused(transport, context)
     source = _source_of(transport, folder, since)
     launcher = None if source else _launcher(transport, job, named, at_once, wait_s)
     waited_s = _DOCUMENTS_S if wait_s is None else wait_s
@@ -179,20 +181,18 @@ def _chosen_transport(hosts: Sequence[str], folder: str | None, since: str | Non
     )
 
 
-def _refuse_unused(
-    transport: Transport, folder: str | None, since: str | None, device: str | None, label: Sequence[str] | None
-) -> None:
-    """Options that this transport would ignore."""
-    given = {"--folder": folder, "--since": since, "--device": device, "--label": label}
+def _refuse_unused(transport: Transport, context: typer.Context) -> None:
+    """Options of the command line that this transport would ignore."""
+    unused: tuple[str, ...]
     if transport in ("files", "store"):
-        used = {"files": "--folder", "store": "--since"}[transport]
+        used = {"files": "folder", "store": "since"}[transport]
         what = f"reads documents that hosts have written into a {'folder' if transport == 'files' else 'store'}"
-        unused = [name for name, value in given.items() if value and name != used]
+        unused = ("folder", "since", "device", "label", "budget", "program")
     else:
-        what = "measures the hosts now"
-        unused = [name for name in ("--folder", "--since") if given[name]]
-    if unused:
-        raise UsageError(f"--via {transport} {what}: leave out {unused[0]}.")
+        used, what, unused = "", "measures the hosts now", ("folder", "since")
+    given = (name for name in unused if name != used and is_given(context, name))
+    if (name := next(given, None)) is not None:
+        raise UsageError(f"--via {transport} {what}: leave out --{'pyxfer' if name == 'program' else name}.")
 
 
 def _is_on_ray() -> bool:

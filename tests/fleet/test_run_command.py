@@ -191,6 +191,8 @@ def test_hosts_come_from_a_file_with_comments(tmp_path: Path) -> None:
         (("--folder", ".", "--since", "2h", "--store", "STORE"), "leave out --since"),
         (("--folder", ".", "--device", "0"), "leave out --device"),
         (("--since", "2h", "--store", "STORE", "--label", "rack=r1"), "leave out --label"),
+        (("--folder", ".", "--budget", "25s"), "leave out --budget"),
+        (("--since", "2h", "--store", "STORE", "--pyxfer", "uvx pyxfer"), "leave out --pyxfer"),
         (("--hosts", "a", "--via", "ssh", "--folder", "."), "leave out --folder"),
         (("--hosts", "a", "--via", "ssh", "--since", "2h"), "leave out --since"),
     ],
@@ -222,6 +224,21 @@ def test_hosts_of_a_folder_that_were_measured_again_are_slow_and_others_late(com
     judged = Fleet.load(tmp_path / "out/fleet.json")
     assert [host.host for host in judged.with_verdict("slow")] == ["n4"]
     assert judged.host("n77").state == "late"
+
+
+def test_defaults_of_a_file_that_documents_do_not_need_are_not_refused(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = tmp_path / "xdg/pyxfer/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('budget = "30s"\ndevice = "0"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    (made,) = make_hosts(1, {}, seed=1)
+    (tmp_path / "documents").mkdir()
+    made.save(tmp_path / "documents" / f"{made.host}.json")
+    arguments = ("--folder", str(tmp_path / "documents"), "--output-folder", str(tmp_path / "out"))
+    ended = command("fleet", "run", *arguments)
+    assert (tmp_path / "out/fleet.json").exists(), ended.stderr
 
 
 @pytest.mark.parametrize(
