@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ _BYTE = np.dtype(np.uint8)
 # Items of other types cross as bytes, and are viewed as what they are afterwards.
 _SENT: dict[str, Dtype] = {dtype if isinstance(dtype, str) else dtype.name: dtype for dtype in DLPACK_TYPES}
 _FLOATS = ("float", "bfloat")
+_WIDE = "float64"
 _TWO_IN_A_BYTE = "float4_e2m1fn"
 
 
@@ -64,7 +65,9 @@ class Results:
         self._target = target
         kind = _LIBRARIES[target.module]
         self._library = kind(import_module(target.module))
-        self._wanted = None if dtype is None else self._floating(dtype_name(dtype))
+        name = None if dtype is None else dtype_name(dtype)
+        self._wanted = None if name is None else self._floating(name)
+        self._making = nullcontext if name in (None, _WIDE) else self._library.with_wide_floats
         self._reserved: deque[FrameworkMemory] = deque()
 
     @property
@@ -75,7 +78,8 @@ class Results:
     def check(self, stored: StoredArray) -> None:
         """Refuse an array of a type that the framework does not have."""
         if stored.dtype in _SENT:
-            self._target.require_dtype(_SENT[stored.dtype])
+            with self._making() if stored.dtype == _WIDE else nullcontext():
+                self._target.require_dtype(_SENT[stored.dtype])
         elif self._library.views_bytes:
             self._kind(stored.dtype)
         else:
@@ -94,7 +98,12 @@ class Results:
         names = [array.name for array in stored]
         if self._wanted is None and not any(each.fortran or each.dtype not in _SENT for each in stored):
             return lambda: dict(zip(names, made(), strict=True))
-        return lambda: dict(zip(names, map(self._finished, stored, made()), strict=True))
+
+        def finished() -> dict[str, Any]:
+            with self._making():
+                return dict(zip(names, map(self._finished, stored, made()), strict=True))
+
+        return finished
 
     def _finished(self, stored: StoredArray, array: Any) -> Any:
         if stored.dtype not in _SENT:
@@ -169,6 +178,10 @@ class _ArraysOfNumpy:
     def converted(self, array: Any, kind: Any) -> Any:
         return array.astype(kind)
 
+    def with_wide_floats(self) -> AbstractContextManager[Any]:
+        """In which the library has arrays of float64, to convert them."""
+        return nullcontext()
+
 
 class _ArraysOfTorch(_ArraysOfNumpy):
     def dtype(self, name: str) -> Any:
@@ -192,6 +205,12 @@ class _ArraysOfCupy(_ArraysOfNumpy):
 class _ArraysOfJax(_ArraysOfNumpy):
     def viewed(self, array: Any, kind: Any) -> Any:
         return self.library.lax.bitcast_convert_type(array, kind)
+
+    def with_wide_floats(self) -> AbstractContextManager[Any]:
+        # Older versions have it among their experiments only.
+        owner = self.library if hasattr(self.library, "enable_x64") else import_module("jax.experimental")
+        context: AbstractContextManager[Any] = owner.enable_x64(True)
+        return context
 
 
 class _ArraysOfTensorflow(_ArraysOfNumpy):

@@ -99,6 +99,38 @@ def test_jax_has_every_type_and_says_when_it_would_narrow_one(file: Path, conten
     assert found["F8_E4M3"].dtype == jax.numpy.float8_e4m3fn
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_jax_converts_float64_without_numbers_of_64_bits(tmp_path: Path, dtype: str) -> None:
+    jax: Any = import_or_skip("jax")
+    numbers = np.random.default_rng(5).standard_normal((3, 1000))
+    np.savez(
+        tmp_path / "wide.npz", wide=numbers, fortran=np.asfortranarray(numbers), whole=np.arange(3, dtype=np.int32)
+    )
+    found = pyxfer.load_tensors(tmp_path / "wide.npz", to="jax", dtype=dtype)
+    for name in ("wide", "fortran"):
+        assert found[name].dtype == dtype
+        assert found[name].shape == numbers.shape
+        assert np.array_equal(np.asarray(found[name]), numbers.astype(jax.numpy.dtype(dtype)))
+    assert found["whole"].dtype == "int32"
+    assert not jax.config.jax_enable_x64
+    assert (found["wide"] + 1).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [None, "float64"])
+def test_jax_without_numbers_of_64_bits_refuses_float64_that_stays_so(tmp_path: Path, dtype: str | None) -> None:
+    import_or_skip("jax")
+    np.save(tmp_path / "wide.npy", np.ones(3))
+    with pytest.raises(UsageError, match="jax_enable_x64"):
+        pyxfer.load_tensors(tmp_path / "wide.npy", to="jax", dtype=dtype)
+
+
+def test_jax_without_numbers_of_64_bits_refuses_integers_beside_a_conversion(tmp_path: Path) -> None:
+    import_or_skip("jax")
+    np.save(tmp_path / "whole.npy", np.arange(3))
+    with pytest.raises(UsageError, match="jax_enable_x64"):
+        pyxfer.load_tensors(tmp_path / "whole.npy", to="jax", dtype="float32")
+
+
 @pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])
 def test_floating_point_arrays_are_converted(framework: str, file: Path) -> None:
     library: Any = import_or_skip(framework)
