@@ -10,14 +10,15 @@ constexpr int words_in_flight = 4;
 constexpr char const* parameters =
     R"(.param .u64 source, .param .u64 source_stride, .param .u64 source_blocks,
   .param .u64 destination, .param .u64 destination_stride, .param .u64 destination_blocks,
-  .param .u32 count, .param .u32 words, .param .u64 wrong, )";
+  .param .u32 count, .param .u32 words, .param .u32 places,
+  .param .u64 source_lines, .param .u64 destination_lines, .param .u64 wrong, )";
 
 constexpr char const* begin = R"()
 {
   .reg .u64 %source, %source_stride, %source_blocks, %to, %to_stride, %to_blocks, %wrong;
-  .reg .u64 %list, %list_to, %at, %s, %d, %in;
+  .reg .u64 %source_lines, %to_lines, %list, %list_to, %at, %s, %d, %in;
   .reg .u64 %f<8>, %t<8>;
-  .reg .u32 %block, %word, %count, %words, %more_blocks, %more_words, %s32, %d32;
+  .reg .u32 %block, %place, %count, %words, %places, %more_blocks, %more_places, %word, %s32, %d32;
   .reg .b32 %x<32>;
   .reg .pred %p<8>, %q, %u;
   ld.param.u64 %source, [source];
@@ -28,21 +29,24 @@ constexpr char const* begin = R"()
   ld.param.u64 %to_blocks, [destination_blocks];
   ld.param.u32 %count, [count];
   ld.param.u32 %words, [words];
+  ld.param.u32 %places, [places];
+  ld.param.u64 %source_lines, [source_lines];
+  ld.param.u64 %to_lines, [destination_lines];
   ld.param.u64 %wrong, [wrong];
   cvta.to.global.u64 %source, %source;
   cvta.to.global.u64 %to, %to;
   cvta.to.global.u64 %wrong, %wrong;
   mov.u32 %block, %ntid.x;
-  mov.u32 %word, %ctaid.x;
-  mul.lo.u32 %word, %word, %block;
-  mov.u32 %more_words, %nctaid.x;
-  mul.lo.u32 %more_words, %more_words, %block;
+  mov.u32 %place, %ctaid.x;
+  mul.lo.u32 %place, %place, %block;
+  mov.u32 %more_places, %nctaid.x;
+  mul.lo.u32 %more_places, %more_places, %block;
   mov.u32 %block, %tid.x;
-  add.u32 %word, %word, %block;
-  div.u32 %block, %word, %words;
-  rem.u32 %word, %word, %words;
-  div.u32 %more_blocks, %more_words, %words;
-  rem.u32 %more_words, %more_words, %words;
+  add.u32 %place, %place, %block;
+  div.u32 %block, %place, %places;
+  rem.u32 %place, %place, %places;
+  div.u32 %more_blocks, %more_places, %places;
+  rem.u32 %more_places, %more_places, %places;
 )";
 
 /// Where the indices are, and how those of `%block` get into `%s` and `%d` under the predicate `@`.
@@ -96,19 +100,26 @@ constexpr char const* check_word = R"(  setp.lt.u64 %q, %s, %source_blocks;
   and.pred %q, %q, %p#;
   xor.pred %u, %q, %p#;
   @%u st.volatile.global.u32 [%wrong], 1;
-  mov.pred %p#, %q;
-  cvt.u64.u32 %in, %word;
-  shl.b64 %in, %in, 4;
   mul.lo.u64 %s, %s, %source_stride;
   add.u64 %f#, %source, %s;
-  add.u64 %f#, %f#, %in;
   mul.lo.u64 %d, %d, %to_stride;
   add.u64 %t#, %to, %d;
+  and.b64 %s, %f#, %source_lines;
+  and.b64 %d, %t#, %to_lines;
+  add.u64 %s, %s, %d;
+  shr.u64 %s, %s, 4;
+  cvt.u32.u64 %word, %s;
+  sub.u32 %word, %place, %word;
+  setp.lt.u32 %u, %word, %words;
+  and.pred %p#, %q, %u;
+  cvt.u64.u32 %in, %word;
+  shl.b64 %in, %in, 4;
+  add.u64 %f#, %f#, %in;
   add.u64 %t#, %t#, %in;
   add.u32 %block, %block, %more_blocks;
-  add.u32 %word, %word, %more_words;
-  setp.ge.u32 %q, %word, %words;
-  @%q sub.u32 %word, %word, %words;
+  add.u32 %place, %place, %more_places;
+  setp.ge.u32 %q, %place, %places;
+  @%q sub.u32 %place, %place, %places;
   @%q add.u32 %block, %block, 1;
 )";
 

@@ -4,6 +4,7 @@
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"
 #include "cuda/error.hpp"
+#include "cuda/memory.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +13,40 @@
 namespace pyxfer {
 namespace {
 
+constexpr std::uint64_t line_bytes = 128;
+constexpr std::uint32_t words_in_line = line_bytes / block_kernels::word_bytes;
+/// Shorter blocks have as many requests anyway.
+constexpr std::uint32_t fewest_words = 32;
+
 bool is_whole(std::uint64_t value) noexcept { return value % block_kernels::word_bytes == 0; }
+
+bool has_whole_lines(block_pool const& pool, std::size_t block_bytes) noexcept {
+  return pool.address % line_bytes == 0 && pool.stride % line_bytes == 0 &&
+         block_bytes % line_bytes == 0;
+}
+
+/// The part of an address that says where in a line of host memory a block begins; 0 for the other
+/// side, and for both if all blocks have whole lines. A warp's request for each line that it
+/// touches crosses the link, so it is not to touch one that its neighbour touches too.
+struct lines {
+  std::uint64_t source{};
+  std::uint64_t destination{};
+};
+
+lines lines_of(block_copy const& between) {
+  auto const& [source, destination, block_bytes] = between;
+  if (has_whole_lines(source, block_bytes) && has_whole_lines(destination, block_bytes)) {
+    return {};
+  }
+  auto const reads_host = known_memory(source.address, 1) == known_as::page_locked;
+  auto const& host = reads_host ? source : destination;
+  if (block_bytes < fewest_words * block_kernels::word_bytes ||
+      has_whole_lines(host, block_bytes)) {
+    return {};
+  }
+  constexpr auto within = line_bytes - block_kernels::word_bytes;
+  return reads_host ? lines{within, 0} : lines{0, within};
+}
 
 }  // namespace
 
@@ -41,19 +75,27 @@ void block_kernels::launch(CUfunction function, order const& by, std::size_t cou
   std::uint64_t destination_blocks = destination.blocks;
   auto blocks = static_cast<std::uint32_t>(count);
   auto words = static_cast<std::uint32_t>(block_bytes / word_bytes);
+  auto [source_lines, destination_lines] = lines_of(by.between);
+  auto const is_spread = (source_lines | destination_lines) != 0;
+  // A block that begins at the last word of a line ends that many places later.
+  auto places =
+      is_spread ? (words + 2 * (words_in_line - 1)) / words_in_line * words_in_line : words;
   auto wrong = by.wrong;
-  std::array<void*, 9 + sizeof...(extra)> parameters{&source.address,
-                                                     &source_stride,
-                                                     &source_blocks,
-                                                     &destination.address,
-                                                     &destination_stride,
-                                                     &destination_blocks,
-                                                     &blocks,
-                                                     &words,
-                                                     &wrong,
-                                                     extra...};
-  auto const all_words = std::uint64_t{words} * count;
-  auto const wanted = (all_words + by.shape.threads - 1) / by.shape.threads;
+  std::array<void*, 12 + sizeof...(extra)> parameters{&source.address,
+                                                      &source_stride,
+                                                      &source_blocks,
+                                                      &destination.address,
+                                                      &destination_stride,
+                                                      &destination_blocks,
+                                                      &blocks,
+                                                      &words,
+                                                      &places,
+                                                      &source_lines,
+                                                      &destination_lines,
+                                                      &wrong,
+                                                      extra...};
+  auto const all_places = std::uint64_t{places} * count;
+  auto const wanted = (all_places + by.shape.threads - 1) / by.shape.threads;
   auto const grid = static_cast<unsigned int>(std::min<std::uint64_t>(wanted, by.shape.blocks));
   PYXFER_TRY(driver().cuLaunchKernel(function, grid, 1, 1, by.shape.threads, 1, 1, 0,
                                      by.on.handle(), parameters.data(), nullptr));

@@ -72,6 +72,27 @@ TEST_F(blocks_mover, cuts_blocks_of_any_number_of_words) {
   }
 }
 
+TEST_F(blocks_mover, cuts_blocks_at_lines_of_host_memory) {
+  block_mover mover{0};
+  mover.set_shape({3, 40});
+  for (auto const bytes :
+       {std::size_t{512}, std::size_t{528}, std::size_t{624}, std::size_t{1744}}) {
+    for (auto const gap : {std::size_t{0}, std::size_t{16}, std::size_t{112}}) {
+      for (auto const to_device : {true, false}) {
+        pool_of_blocks const source{!to_device, 40, bytes, gap, 1};
+        pool_of_blocks const destination{to_device, 50, bytes, 16, 2};
+        auto const from = random_indices(40, 33, 1);
+        auto const to = random_indices(50, 33, 2);
+        auto const expected = destination.after(source, list_of(from, to));
+        mover.move(move_method::kernel, {source.view(), destination.view(), bytes},
+                   list_of(from, to), std::nullopt);
+        mover.wait(std::nullopt);
+        EXPECT_EQ(destination.memory(), expected) << bytes << " + " << gap << ", " << to_device;
+      }
+    }
+  }
+}
+
 TEST_F(blocks_mover, kernels_are_for_every_device_and_driver) {
   EXPECT_EQ(block_kernel_text().rfind(".version 6.0\n.target sm_50\n", 0), 0U);
   EXPECT_NE(block_kernel_text().find("pairs[" + std::to_string(most_few_blocks) + "]"),

@@ -25,7 +25,6 @@ from pyxfer._upload.arrays import (
     type_name,
 )
 from pyxfer._upload.device_arrays import KDL_CPU, KDL_CUDA, DeviceArray, FrameworkMemory
-from pyxfer._upload.pools import block_bytes
 from pyxfer.errors import INSTALL, CudaMemoryError, UsageError
 
 if TYPE_CHECKING:
@@ -551,7 +550,6 @@ class Jax(Target):
         self._jax = _imported(self, "jax.dlpack")
         # What `from_dlpack` calls, without the two thirds of its time that are Python.
         self._take: Callable[..., Any] | None = None
-        self._allocating: dict[int, Callable[[], Any]] = {}
         self._platform = "cpu" if is_host(self.engine) else "cuda"
         with suppress(ImportError, AttributeError):
             self._backend = import_module("jax.extend.backend").get_backend
@@ -581,25 +579,6 @@ class Jax(Target):
                 return self._take(array.__dlpack__(), place, None)
             self._take = None
         return self._jax.dlpack.from_dlpack(array)
-
-    def reserve(self, sizes: Sequence[int]) -> list[FrameworkMemory]:
-        if is_host(self.engine):
-            return []
-        try:
-            blocks = [self._zeros(block_bytes(nbytes))() for nbytes in sizes]  # few sizes, as each one is compiled
-            self._jax.block_until_ready(blocks)
-        except RuntimeError:  # out of memory
-            return []
-        return [FrameworkMemory(block.unsafe_buffer_pointer(), block) for block in blocks]
-
-    def _zeros(self, nbytes: int) -> Callable[[], Any]:
-        if nbytes not in self._allocating:
-            jax = self._jax
-            place = next(each for each in jax.local_devices(backend="gpu") if each.local_hardware_id == self.device)
-            self._allocating[nbytes] = jax.jit(
-                lambda: jax.numpy.zeros(nbytes, "uint8"), out_shardings=jax.sharding.SingleDeviceSharding(place)
-            )
-        return self._allocating[nbytes]
 
     def export(self, y: Any) -> Any:
         return y.block_until_ready().__dlpack__()
