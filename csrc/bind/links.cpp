@@ -59,18 +59,18 @@ void bind_flow(py::module_& module) {
       .def(py::init([](int device, std::string const& engine, std::uintptr_t destination,
                        std::uintptr_t source, std::size_t nbytes, kernels* with, std::size_t depth,
                        double pace_bytes_per_s, int source_device, int destination_device,
-                       std::uint32_t hops, int multiprocessor) {
+                       std::uint32_t hops, int multiprocessor, std::uint32_t rounds) {
              gil_released const released;  // as for HostBuffer
              return make_owned<flow>(flow_plan{device, flow_engine_of(engine), destination, source,
                                                nbytes, depth, pace_bytes_per_s, source_device,
-                                               destination_device, hops, multiprocessor},
+                                               destination_device, hops, multiprocessor, rounds},
                                      with);
            }),
            py::kw_only(), py::arg("device"), py::arg("engine"), py::arg("destination"),
            py::arg("source"), py::arg("nbytes"), py::arg("kernels") = nullptr, py::arg("depth") = 4,
            py::arg("pace_bytes_per_s") = 0.0, py::arg("source_device") = -1,
            py::arg("destination_device") = -1, py::arg("hops") = 0, py::arg("multiprocessor") = -1,
-           py::keep_alive<1, 7>())
+           py::arg("rounds") = 0, py::keep_alive<1, 7>())
       .def("close", &flow::close, release_gil())
       .def("abandon", &flow::abandon);
 }

@@ -182,6 +182,7 @@ instructions other_instructions() {
       {"st.global.cg.v2.b32", {action::store, 2, 4}},
       {"st.global.cg.v4.b32", {action::store, 4, 4}},
       {"st.global.cg.v2.b64", {action::store, 2, 8}},
+      {"fma.rn.f32", {action::multiply_add, 4}},
       {"membar.sys", {action::fence}},
       {"bra", {action::branch, 1}},
       {"ret", {action::leave}},
@@ -189,6 +190,10 @@ instructions other_instructions() {
 }
 
 }  // namespace
+
+word multiply_add(word a, word b, word c) {
+  return bits_of(std::fma(float32_of(a), float32_of(b), float32_of(c)));
+}
 
 std::map<std::string, instruction> const& known_instructions() {
   static auto& known = *new instructions{[] {

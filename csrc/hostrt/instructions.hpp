@@ -12,6 +12,7 @@ using word = std::uint64_t;
 
 enum class action : std::uint8_t {
   compute,
+  multiply_add,
   read_clock,
   load,
   load_parameter,
@@ -37,6 +38,9 @@ struct instruction {
   std::size_t address = 0;
   word offset = 0;  ///< of the address
 };
+
+/// a * b + c of the bits of three float32, in one rounding.
+[[nodiscard]] word multiply_add(word a, word b, word c);
 
 /// The instructions of PTX that the engine's kernels need, without their operands.
 [[nodiscard]] std::map<std::string, instruction> const& known_instructions();

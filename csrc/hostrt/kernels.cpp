@@ -208,6 +208,10 @@ class running {
         case action::compute:
           slots[at.slots[0]] = at.compute(slots[at.slots[1]], slots[at.slots[2]]);
           break;
+        case action::multiply_add:
+          slots[at.slots[0]] =
+              multiply_add(slots[at.slots[1]], slots[at.slots[2]], slots[at.slots[3]]);
+          break;
         case action::read_clock:
           slots[at.slots[0]] = (static_cast<word>(since) + done) * (at.slots[1] == clock64 ? 2 : 1);
           break;

@@ -61,7 +61,8 @@ flow_engine flow_engine_of(std::string const& word) {
   if (word == "ce") { return flow_engine::ce; }
   if (word == "sm") { return flow_engine::sm; }
   if (word == "chase") { return flow_engine::chase; }
-  throw std::invalid_argument("unknown engine \"" + word + "\"; known are ce, sm, chase");
+  if (word == "compute") { return flow_engine::compute; }
+  throw std::invalid_argument("unknown engine \"" + word + "\"; known are ce, sm, chase, compute");
 }
 
 flow::flow(flow_plan const& plan, kernels* with)
@@ -84,7 +85,9 @@ void flow::check() const {
   require(plan_.depth >= 1 && plan_.depth <= most_depth, "the depth of a flow is 1 to 256");
   require(std::isfinite(plan_.pace_bytes_per_s) && plan_.pace_bytes_per_s >= 0,
           "the pace of a flow is a finite number of bytes per second");
-  require(plan_.source != 0 && plan_.bytes > 0, "a flow needs an address and at least one byte");
+  auto const computes = plan_.engine == flow_engine::compute;
+  require((plan_.source != 0 || computes) && plan_.bytes > 0,
+          "a flow needs an address and at least one byte");
   require(kernels_ == nullptr || kernels_->device() == plan_.device,
           "the kernels of a flow are those of its device");
   if (plan_.engine == flow_engine::chase) {
@@ -95,6 +98,13 @@ void flow::check() const {
     return;
   }
   require(plan_.destination != 0, "a flow needs two addresses");
+  if (computes) {
+    require(kernels_ != nullptr, "a computation needs kernels");
+    require(plan_.rounds > 0, "a computation needs at least one round");
+    require(plan_.destination_device == plan_.device && plan_.bytes % kernels::results_bytes == 0,
+            "the results of a computation are a multiple of 1024 bytes of memory of its device");
+    return;
+  }
   require(plan_.source_device != host || plan_.destination_device != host,
           "one side of a flow is device memory");
   if (plan_.engine == flow_engine::ce) { return; }
@@ -105,7 +115,9 @@ void flow::check() const {
 
 void flow::find_addresses() {
   device_guard const guard{plan_.device};
-  plan_.source = device_address(plan_.source, plan_.source_device, plan_);
+  if (plan_.engine != flow_engine::compute) {
+    plan_.source = device_address(plan_.source, plan_.source_device, plan_);
+  }
   if (plan_.engine == flow_engine::chase) { return; }
   plan_.destination = device_address(plan_.destination, plan_.destination_device, plan_);
 }
@@ -122,6 +134,8 @@ void flow::issue(std::size_t place, std::size_t turn) const {
                                kind_of(plan_), on().handle()));
   } else if (plan_.engine == flow_engine::sm) {
     kernels_->copy(plan_.destination, plan_.source, plan_.bytes, on());
+  } else if (plan_.engine == flow_engine::compute) {
+    kernels_->compute(plan_.destination, plan_.bytes, plan_.rounds, on());
   } else {
     auto& out = result(place);
     out = {};

@@ -14,25 +14,26 @@
 
 namespace pyxfer {
 
-/// What moves the bytes of a flow: a copy engine, a kernel that copies, or a kernel that follows
-/// pointers.
-enum class flow_engine { ce, sm, chase };
+/// What does the work of a flow: a copy engine, a kernel that copies, one that follows pointers, or
+/// one that computes.
+enum class flow_engine { ce, sm, chase, compute };
 
 [[nodiscard]] flow_engine flow_engine_of(std::string const& word);
 
-/// One copy, or one chase, that is repeated. A side's device is -1 if it is host memory.
+/// One copy, chase or computation that is repeated. A side's device is -1 if it is host memory.
 struct flow_plan {
   int device;  ///< whose stream it runs on
   flow_engine engine;
-  std::uintptr_t destination;  ///< not used by a chase
-  std::uintptr_t source;       ///< of a chase: its first pointer
+  std::uintptr_t destination;  ///< not used by a chase; of a computation: its results
+  std::uintptr_t source;       ///< of a chase: its first pointer; not used by a computation
   std::size_t bytes;
   std::size_t depth;        ///< how many items are queued at a time
   double pace_bytes_per_s;  ///< 0: as fast as it goes
   int source_device;
   int destination_device;
-  std::uint32_t hops;  ///< of a chase
-  int multiprocessor;  ///< of a chase; or flow::any, flow::each_in_turn
+  std::uint32_t hops;        ///< of a chase
+  int multiprocessor;        ///< of a chase; or flow::any, flow::each_in_turn
+  std::uint32_t rounds = 0;  ///< of a computation
 };
 
 /// A stream of equal items, its events, and the words of page-locked memory that its kernels write.

@@ -65,6 +65,67 @@ done:
   ret;
 }
 
+.visible .entry compute(.param .u64 results, .param .u32 rounds)
+{
+  .reg .u64 %to, %at;
+  .reg .u32 %t, %bd, %bi, %left;
+  .reg .b32 %x<8>, %scale, %step, %one, %c;
+  .reg .pred %p;
+  ld.param.u64 %to, [results];
+  ld.param.u32 %left, [rounds];
+  cvta.to.global.u64 %to, %to;
+  mov.u32 %t, %tid.x;
+  mov.u32 %bd, %ntid.x;
+  mov.u32 %bi, %ctaid.x;
+  mul.lo.u32 %bi, %bi, %bd;
+  add.u32 %t, %t, %bi;
+  mul.wide.u32 %at, %t, 4;
+  add.u64 %to, %to, %at;
+  and.b32 %t, %t, 0xffff;
+  mov.b32 %scale, 0x37800000;
+  mov.b32 %step, 0xbe000000;
+  mov.b32 %one, 0x3f800000;
+  mov.b32 %c, 0xbff33333;
+  cvt.rn.f32.u32 %x0, %t;
+  fma.rn.f32 %x0, %x0, %scale, %step;
+  fma.rn.f32 %x1, %x0, %one, %step;
+  fma.rn.f32 %x2, %x1, %one, %step;
+  fma.rn.f32 %x3, %x2, %one, %step;
+  fma.rn.f32 %x4, %x3, %one, %step;
+  fma.rn.f32 %x5, %x4, %one, %step;
+  fma.rn.f32 %x6, %x5, %one, %step;
+  fma.rn.f32 %x7, %x6, %one, %step;
+round:
+  fma.rn.f32 %x0, %x0, %x0, %c;
+  fma.rn.f32 %x1, %x1, %x1, %c;
+  fma.rn.f32 %x2, %x2, %x2, %c;
+  fma.rn.f32 %x3, %x3, %x3, %c;
+  fma.rn.f32 %x4, %x4, %x4, %c;
+  fma.rn.f32 %x5, %x5, %x5, %c;
+  fma.rn.f32 %x6, %x6, %x6, %c;
+  fma.rn.f32 %x7, %x7, %x7, %c;
+  fma.rn.f32 %x0, %x0, %x0, %c;
+  fma.rn.f32 %x1, %x1, %x1, %c;
+  fma.rn.f32 %x2, %x2, %x2, %c;
+  fma.rn.f32 %x3, %x3, %x3, %c;
+  fma.rn.f32 %x4, %x4, %x4, %c;
+  fma.rn.f32 %x5, %x5, %x5, %c;
+  fma.rn.f32 %x6, %x6, %x6, %c;
+  fma.rn.f32 %x7, %x7, %x7, %c;
+  sub.u32 %left, %left, 1;
+  setp.ne.u32 %p, %left, 0;
+  @%p bra round;
+  fma.rn.f32 %x0, %x1, %one, %x0;
+  fma.rn.f32 %x0, %x2, %one, %x0;
+  fma.rn.f32 %x0, %x3, %one, %x0;
+  fma.rn.f32 %x0, %x4, %one, %x0;
+  fma.rn.f32 %x0, %x5, %one, %x0;
+  fma.rn.f32 %x0, %x6, %one, %x0;
+  fma.rn.f32 %x0, %x7, %one, %x0;
+  st.global.u32 [%to], %x0;
+  ret;
+}
+
 .visible .entry chase(.param .u64 first, .param .u64 out, .param .u32 hops, .param .u32 wanted)
 {
   .reg .u64 %q, %to, %c0, %c1, %g0, %g1;

@@ -30,6 +30,7 @@ kernels::kernels(int device)
       module_{device, kernel_text} {
   device_guard const guard{device};
   copy_ = module_.function("copy16");
+  compute_ = module_.function("compute");
   chase_ = module_.function("chase");
   gate_ = module_.function("gate");
 }
@@ -39,6 +40,13 @@ void kernels::copy(std::uintptr_t destination, std::uintptr_t source, std::size_
   std::uint64_t count = bytes / word_bytes;
   std::array<void*, 3> parameters{&destination, &source, &count};
   launch(copy_, multiprocessors_, copy_threads, parameters.data(), on);
+}
+
+void kernels::compute(std::uintptr_t results, std::size_t bytes, std::uint32_t rounds,
+                      stream_view on) const {
+  std::array<void*, 2> parameters{&results, &rounds};
+  launch(compute_, static_cast<unsigned int>(bytes / results_bytes), compute_threads,
+         parameters.data(), on);
 }
 
 void kernels::chase(std::uintptr_t first, std::uintptr_t out, std::uint32_t hops,

@@ -40,6 +40,9 @@ class kernels {
 
   void copy(std::uintptr_t destination, std::uintptr_t source, std::size_t bytes,
             stream_view on) const;
+  /// Writes a float32 for each thread, that is, for each 4 of `bytes`.
+  void compute(std::uintptr_t results, std::size_t bytes, std::uint32_t rounds,
+               stream_view on) const;
   /// On any multiprocessor if `multiprocessor` is negative.
   void chase(std::uintptr_t first, std::uintptr_t out, std::uint32_t hops, int multiprocessor,
              stream_view on) const;
@@ -54,12 +57,16 @@ class kernels {
   }
 
   static constexpr std::size_t word_bytes = 16;  ///< of copy()
+  static constexpr unsigned int compute_threads = 256;
+  /// Of compute(): the results of a block.
+  static constexpr std::size_t results_bytes = compute_threads * sizeof(float);
 
  private:
   unsigned int multiprocessors_;
   kernel_module module_;
   user_count users_;
   CUfunction copy_;
+  CUfunction compute_;
   CUfunction chase_;
   CUfunction gate_;
 };

@@ -1,6 +1,7 @@
 #include "driver_facts_support.hpp"
 #include "links/kernel_text.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -98,6 +99,20 @@ void check_a_chase(fact_report& all, loaded_kernels const& kernels) {
           text(launched) + (out[2] == places[0] && out[0] > 0 ? " yes" : " no"));
 }
 
+void check_a_computation(fact_report& all, loaded_kernels const& kernels) {
+  constexpr unsigned int threads = 32;
+  auto* const found = reinterpret_cast<float*>(&kernels.word(4));
+  std::fill(found, found + threads + 1, 0.0F);
+  auto results = reinterpret_cast<std::uint64_t>(found);
+  std::uint32_t rounds = 3;
+  std::array<void*, 2> parameters{&results, &rounds};
+  auto const launched = kernels.launch("compute", threads, parameters.data(), all.on);
+  static_cast<void>(cudaStreamSynchronize(all.on));
+  auto const is_right = found[5] == -5.20182037F && found[threads - 1] != 0 && found[threads] == 0;
+  all.add("compute of three rounds writes the number of the host for its sixth thread", "0 yes",
+          text(launched) + (is_right ? " yes" : " no"));
+}
+
 void check_gates(fact_report& all, loaded_kernels const& kernels) {
   kernels.word(0) = 0;
   auto const held = text(kernels.hold(all.on, 1, 20 * second_ns)) + " " +
@@ -130,6 +145,7 @@ void check_kernels(fact_report& all) {
           known.devicePointer == inside ? "yes" : "no");
   check_a_copy(all, kernels);
   check_a_chase(all, kernels);
+  check_a_computation(all, kernels);
   check_gates(all, kernels);
 
   auto* const elsewhere = make_event();

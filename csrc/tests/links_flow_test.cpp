@@ -16,6 +16,7 @@ TEST_F(links_flow, engines_have_words) {
   EXPECT_EQ(flow_engine_of("ce"), flow_engine::ce);
   EXPECT_EQ(flow_engine_of("sm"), flow_engine::sm);
   EXPECT_EQ(flow_engine_of("chase"), flow_engine::chase);
+  EXPECT_EQ(flow_engine_of("compute"), flow_engine::compute);
   EXPECT_THROW(static_cast<void>(flow_engine_of("")), std::invalid_argument);
 }
 
@@ -52,6 +53,31 @@ TEST_F(links_flow, is_refused_if_its_plan_is_invalid) {
   EXPECT_TRUE(refused([](auto& plan) { plan.destination_device = 1; }));
   EXPECT_TRUE(refused([](auto& plan) { plan.source_device = 0; }));
   EXPECT_TRUE(refused([](auto& plan) { plan.engine = flow_engine::chase; }));
+}
+
+TEST_F(links_flow, is_refused_if_its_computation_is_invalid) {
+  link_ends ends;
+  link_ends other{1};
+  auto const good = ends.computation(1);
+  EXPECT_FALSE(is_refused(good, &ends.with));
+  EXPECT_TRUE(is_refused(good, nullptr));
+  EXPECT_TRUE(is_refused(good, &other.with));
+  auto const refused = [&](auto const& change) {
+    auto plan = good;
+    change(plan);
+    return is_refused(plan, &ends.with);
+  };
+  EXPECT_FALSE(refused([](auto& plan) { plan.bytes = kernels::results_bytes; }));
+  EXPECT_TRUE(refused([](auto& plan) { plan.bytes = 0; }));
+  EXPECT_TRUE(refused([](auto& plan) { plan.bytes -= 4; }));
+  EXPECT_TRUE(refused([](auto& plan) { plan.rounds = 0; }));
+  EXPECT_TRUE(refused([](auto& plan) { plan.destination = 0; }));
+  EXPECT_TRUE(refused([&](auto& plan) { plan.destination = ends.host.address(); }));
+  EXPECT_TRUE(refused([](auto& plan) { plan.destination_device = flow::host; }));
+  EXPECT_TRUE(refused([&](auto& plan) {
+    plan.destination = other.memory.address();
+    plan.destination_device = 1;
+  }));
 }
 
 TEST_F(links_flow, reads_pageable_memory_only_by_kernels_and_through_page_tables) {

@@ -5,8 +5,10 @@
 #include "links/kernel_text.hpp"
 #include "links_support.hpp"
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <string>
@@ -37,6 +39,36 @@ TEST_F(links_kernels, copy_whole_words) {
     EXPECT_EQ(std::memcmp(arrived + 8, sent + 4, bytes), 0) << words;
     EXPECT_EQ(std::count(arrived, arrived + 8, 0U), 8) << words;
     EXPECT_EQ(std::count(arrived + 8 + bytes / 4, arrived + 16 + bytes / 4, 0U), 8) << words;
+  }
+}
+
+/// What a thread of the kernel that computes writes.
+float computed(unsigned int thread, unsigned int rounds) {
+  std::array<float, 8> x{};
+  auto before = static_cast<float>(thread % 65536) / 65536;
+  for (auto& each : x) { before = each = before - 0.125F; }
+  for (auto& each : x) {
+    for (auto left = 2 * rounds; left > 0; --left) { each = std::fma(each, each, -1.9F); }
+  }
+  return std::accumulate(x.begin() + 1, x.end(), x[0]);
+}
+
+TEST_F(links_kernels, compute_a_number_of_each_thread_by_its_rounds) {
+  EXPECT_EQ(computed(0, 1), 3.70910072F);
+  link_ends ends;
+  device_guard const guard{0};
+  stream const on{0};
+  constexpr std::size_t bytes = 3 * kernels::results_bytes;
+  auto const* const found = reinterpret_cast<float const*>(inside(ends.memory.address()));
+  auto const untouched = found[bytes / sizeof(float)];
+  for (auto const rounds : {1U, 2U, 50U}) {
+    ends.with.compute(ends.memory.address(), bytes, rounds, on.view());
+    ASSERT_EQ(cudaStreamSynchronize(on.handle()), cudaSuccess);
+    for (unsigned int thread = 0; thread < bytes / sizeof(float); ++thread) {
+      ASSERT_EQ(found[thread], computed(thread, rounds)) << thread << " " << rounds;
+      ASSERT_LT(std::fabs(found[thread]), 8 * 1.9F);
+    }
+    EXPECT_EQ(found[bytes / sizeof(float)], untouched);
   }
 }
 

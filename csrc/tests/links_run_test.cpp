@@ -59,6 +59,16 @@ TEST_F(links_run, through_the_host_waits_for_a_gate_and_needs_none) {
   EXPECT_EQ(free.end_ns.size(), 2U);
 }
 
+TEST_F(links_run, computes) {
+  link_ends ends;
+  flow work{ends.computation(1), &ends.with};
+  auto const found = run({&work});
+  EXPECT_EQ(found[0].end_ns.size(), 2U);
+  EXPECT_TRUE(found[0].kernel_ns.empty());
+  auto const* const results = reinterpret_cast<float const*>(inside(ends.memory.address()));
+  EXPECT_EQ(results[0], 3.70910072F);
+}
+
 TEST_F(links_run, keeps_the_queues_full_for_its_time) {
   link_ends ends;
   hostrt::model_link({static_cast<double>(item) / 1e-3, 0}, {0, 0});

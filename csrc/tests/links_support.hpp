@@ -38,6 +38,12 @@ struct link_ends {
   [[nodiscard]] flow_plan upload(flow_engine by = flow_engine::ce) const {
     return {number, by, memory.address(), host.address(), item, 2, 0, flow::host, number, 0, -1};
   }
+  [[nodiscard]] flow_plan computation(std::uint32_t rounds) const {
+    auto plan = upload(flow_engine::compute);
+    plan.source = 0;
+    plan.rounds = rounds;
+    return plan;
+  }
   /// Through the page-locked memory.
   [[nodiscard]] flow_plan chase(std::uint32_t hops) const {
     static_cast<void>(make_cycle({host.address(), item, 64, 1, flow::host}));
