@@ -42,6 +42,7 @@ FACTS = (
     *("used_before_bytes.value", "used_after_bytes.value", "activity.value.streams[].stream"),
     *("ceiling_source.value.source", "*parameters.precision", "*parameters.budget_s", "*parameters.seed", "tolerance"),
     *(f"blocks.beside.value[].{name}" for name in ("block_bytes", "count", "direction", "method", "multiprocessors")),
+    "blocks.beside.value[].work",
     *("compute_s", "memory", "order", "share", "moves[].method", "source.made_by", "source.origin"),  # of a plan
     *("*duration_s", "workers[].start_s.value", "name", "*cell.nbytes", "*cell.source[]", "*cell.destination[]"),
 )

@@ -1,12 +1,12 @@
-"""What moving blocks costs other work: a kernel that copies memory of the GPU, alone and beside blocks that move."""
+"""What moving blocks costs other work: a kernel that copies memory of the GPU, and one that computes."""
 
 from __future__ import annotations
 
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,59 +14,48 @@ from pyxfer._blocks.plans import BlockPlan
 from pyxfer._blocks.trials import BlockResources, draw_places, ways_of
 from pyxfer._document.blocks import BlockDirection, BlockMethod
 from pyxfer._document.machines import Fact
-from pyxfer._document.runs import WorkBeside
+from pyxfer._document.runs import Work, WorkBeside
 from pyxfer._measure.sampler import FEWEST_ROUNDS
 from pyxfer._measure.stats import ratio_share
 from pyxfer.errors import CancelledError, CudaError, CudaUnavailableError, DeviceLostError, MeasurementError
 
 if TYPE_CHECKING:
-    from pyxfer.native._cuda import Flow
+    from pyxfer.native._cuda import Flow, Kernels
 
 # Both methods nearly fill the link with these.
 BLOCK_BYTES, COUNT = 64 << 10, 512
 METHODS: tuple[BlockMethod, ...] = ("kernel", "batch")
 DIRECTIONS: tuple[BlockDirection, ...] = ("h2d", "d2h")
+WORKS: tuple[Work, ...] = ("copy", "compute")
 WORK_BYTES = 64 << 20
-WORK_S = 0.02
+# Of each multiprocessor, which holds 2048 at most: with several shares, none waits long for the last block of another.
+THREADS = 8 * 2048
+COMPUTE_ROUNDS = 256
+WORK_S = 0.015
 ROUNDS = FEWEST_ROUNDS + 2
 _PATIENCE_S = 30.0
 _MULTIPROCESSORS = 16
 """cudaDevAttrMultiProcessorCount."""
 
 
-def measure_beside(
-    resources: BlockResources, plans: Sequence[BlockPlan], seed: int, work_bytes: int = WORK_BYTES
-) -> Fact[tuple[WorkBeside, ...]]:
-    """Time the work alone and beside each plan, in rounds of shuffled order."""
+def measure_beside(resources: BlockResources, plans: Sequence[BlockPlan], seed: int) -> Fact[tuple[WorkBeside, ...]]:
+    """Time each work alone and beside each plan, in rounds of shuffled order."""
     engine, device = resources.engine, resources.device
-    order = random.Random(seed)  # noqa: S311 - only the order of measurements
-    try:
-        kernels = engine.Kernels(device)
-    except (CudaUnavailableError, DeviceLostError):
-        raise
-    except CudaError as error:
-        return Fact(reason=f"the kernel that copies is not available: {error}")
-    memory = engine.DeviceBuffer(2 * work_bytes, device)
-    ends = {"destination": memory.address, "source": memory.address + work_bytes}
-    here = {"device": device, "source_device": device, "destination_device": device}
-    work = engine.Flow(engine="sm", nbytes=work_bytes, kernels=kernels, **ends, **here)
-    alone: list[float] = []
-    beside: dict[BlockPlan, list[float]] = {plan: [] for plan in plans}
-    try:
-        for _ in range(ROUNDS):
-            cases: list[BlockPlan | None] = [None, *plans]
-            order.shuffle(cases)
-            for plan in cases:
-                if resources.cancelled():
-                    raise CancelledError("the measurement was asked to end")
-                with _moving(resources, plan, seed):
-                    (alone if plan is None else beside[plan]).append(_seconds(resources, work))
-    except MeasurementError as error:
-        return Fact(reason=str(error))
-    finally:
-        work.close()
-        kernels.close()
-        memory.close()
+    seconds: dict[tuple[Work, BlockPlan | None], list[float]] = {
+        (work, plan): [] for work in WORKS for plan in (None, *plans)
+    }
+    with ExitStack() as held:
+        try:
+            kernels = held.enter_context(closing(engine.Kernels(device)))
+        except (CudaUnavailableError, DeviceLostError):
+            raise
+        except CudaError as error:
+            return Fact(reason=f"the kernels of the other work are not available: {error}")
+        flows = _flows(resources, kernels, held)
+        try:
+            _measure_rounds(resources, flows, seconds, seed)
+        except MeasurementError as error:
+            return Fact(reason=str(error))
     blocks = min(resources.mover.kernel_blocks, engine.device_attribute(device, _MULTIPROCESSORS))
     return Fact(
         tuple(
@@ -76,11 +65,13 @@ def measure_beside(
                 plan.block_bytes,
                 plan.count,
                 blocks if plan.method == "kernel" else 0,
-                tuple(alone),
-                tuple(times),
-                ratio_share(times, alone),
+                tuple(seconds[work, None]),
+                tuple(seconds[work, plan]),
+                ratio_share(seconds[work, plan], seconds[work, None]),
+                work,
             )
-            for plan, times in beside.items()
+            for work in WORKS
+            for plan in plans
         )
     )
 
@@ -96,11 +87,49 @@ def plans_beside(possible: Callable[[BlockPlan], bool], trial_bytes: int) -> lis
     return list(filter(possible, plans))
 
 
+def _flows(resources: BlockResources, kernels: Kernels, held: ExitStack) -> dict[Work, Flow]:
+    """The work in the same memory, because no two of them run at the same time."""
+    engine, device = resources.engine, resources.device
+    result_bytes = 4 * THREADS * engine.device_attribute(device, _MULTIPROCESSORS)
+    memory = held.enter_context(closing(engine.DeviceBuffer(max(2 * WORK_BYTES, result_bytes), device)))
+    common: dict[str, Any] = {
+        "device": device,
+        "destination": memory.address,
+        "destination_device": device,
+        "kernels": kernels,
+    }
+    source = memory.address + WORK_BYTES
+    copies = engine.Flow(engine="sm", source=source, nbytes=WORK_BYTES, source_device=device, **common)
+    held.callback(copies.close)
+    computes = engine.Flow(engine="compute", source=0, nbytes=result_bytes, rounds=COMPUTE_ROUNDS, **common)
+    held.callback(computes.close)
+    return {"copy": copies, "compute": computes}
+
+
+def _measure_rounds(
+    resources: BlockResources,
+    flows: dict[Work, Flow],
+    seconds: dict[tuple[Work, BlockPlan | None], list[float]],
+    seed: int,
+) -> None:
+    order = random.Random(seed)  # noqa: S311 - only the order of measurements
+    cases, works = list(dict.fromkeys(plan for _, plan in seconds)), list(flows)
+    for _ in range(ROUNDS):
+        order.shuffle(cases)
+        for plan in cases:
+            order.shuffle(works)
+            if resources.cancelled():
+                raise CancelledError("the measurement was asked to end")
+            with _moving(resources, plan, seed):
+                for work in works:
+                    seconds[work, plan].append(_seconds(resources, flows[work]))
+
+
 def _seconds(resources: BlockResources, work: Flow) -> float:
     """The mean of all items of a stretch, by the device's clock."""
     (stamps,) = resources.engine.run_flows([work], WORK_S, _PATIENCE_S, "kernel", 0.0)
     if not stamps.begin_ns.size:
-        raise MeasurementError("the kernel that copies has not run")
+        raise MeasurementError("the kernel of the other work has not run")
     return float(stamps.end_ns[-1] - stamps.begin_ns[0]) / stamps.begin_ns.size / 1e9
 
 

@@ -263,11 +263,14 @@ class Share(msgspec.Struct, frozen=True):
 NOT_BESIDE = "the run ended before it was measured"
 
 
-class WorkBeside(msgspec.Struct, frozen=True):
-    """How long a kernel that copies memory of the GPU takes, alone and while blocks move beside it, round by round.
+Work = Literal["copy", "compute"]
 
-    `multiprocessors`: the most that the moving kernel has a block of threads on; 0 without a kernel. `times`: how many
-    times as long it takes beside them.
+
+class WorkBeside(msgspec.Struct, frozen=True):
+    """How long a kernel takes, alone and while blocks move beside it, round by round.
+
+    `work`: whether it copies memory of the GPU or computes in registers. `multiprocessors`: the most that the moving
+    kernel has a block of threads on; 0 without a kernel. `times`: how many times as long it takes beside them.
     """
 
     direction: Literal["h2d", "d2h", "both"]
@@ -278,6 +281,7 @@ class WorkBeside(msgspec.Struct, frozen=True):
     alone_s: tuple[Positive, ...]
     beside_s: tuple[Positive, ...]
     times: Share
+    work: Work = "copy"
 
 
 class BlockPools(msgspec.Struct, frozen=True):

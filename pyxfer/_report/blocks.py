@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pyxfer import units
 from pyxfer._blocks.choice import RULES, Cell, Knee, Place, cells_of, costs_of, knees_of
 from pyxfer._document.blocks import METHODS, BlockDirection, BlockMethod
-from pyxfer._document.runs import LEFT_OUT, Measurement, Run, WorkBeside
+from pyxfer._document.runs import LEFT_OUT, Measurement, Run, Share, Work
 from pyxfer._report import plots
 from pyxfer._report.grid import Grid, text_grid
 from pyxfer._report.layout import Column, Page, fitting_table, pack, spread, time_cells
@@ -31,6 +32,11 @@ NAMES: dict[str, str] = {
 }
 WAYS: dict[BlockDirection, str] = {"h2d": "to the GPU", "d2h": "to the host", "both": "both ways"}
 MEMORIES = {"pinned": "page-locked memory", "pageable": "ordinary memory"}
+WORKS: dict[Work, str] = {"copy": "a kernel that copies memory of the GPU", "compute": "a kernel that computes"}
+_WORK_HEADINGS = {
+    WORKS["copy"]: ("a kernel that copies", "memory of the GPU"),
+    WORKS["compute"]: ("a kernel", "that computes"),
+}
 # Three digits of which the last is uncertain would make the table too wide.
 _WHOLE_FROM = 9.95
 _FEW_COUNTS = 3
@@ -102,7 +108,7 @@ def print_blocks(run: Run, page: Page) -> None:
     _print_calls(page, cells)
     page.section("Copies are as fast as the kernel", knee_lines(cells))
     _print_costs(page, cells)
-    page.section("What moving blocks costs a kernel that copies memory of the GPU", beside_lines(run))
+    _print_beside(page, run)
     page.section("Not measured", unmeasured_lines(run), style="yellow")
     page.section("Next", [("-", f"{code}: {text}") for text, code in advice(run)])
     page.section("Checks", [("-", text) for text in (contents_text(run), *doubts(run)) if text])
@@ -288,19 +294,47 @@ def cost_lines(cells: dict[Place, list[Cell]]) -> Lines:
     return lines
 
 
-def beside_lines(run: Run) -> Lines:
+def _print_beside(page: Page, run: Run) -> None:
+    if grid := beside_grid(run):
+        headings, rows = grid.readable()
+        texts = [tuple(cell.text for cell in cells) for cells in zip(*rows, strict=True)]
+        columns = [Column(("", name), cells, left=True) for name, cells in zip(headings[:2], texts[:2], strict=True)]
+        columns += [Column(_WORK_HEADINGS[name], cells) for name, cells in zip(headings[2:], texts[2:], strict=True)]
+        page.heading(grid.name)
+        page.show(fitting_table(columns, page.columns))
+        page.hanging(grid.notes)
+
+
+def beside_grid(run: Run) -> Grid | None:
+    """How many times as long each work takes beside each method."""
     found = () if run.blocks is None else run.blocks.beside.value or ()
-    return [(WAYS[each.direction], _beside_text(each)) for each in found]
+    if not found:
+        return None
+    works = [work for work in WORKS if any(each.work == work for each in found)]
+    at = {(each.direction, each.method, each.work): _ratio_text(each.times) for each in found}
+    rows = [
+        (WAYS[direction], _method_name(method), *(at.get((direction, method, work), "") for work in works))
+        for direction, method in dict.fromkeys((each.direction, each.method) for each in found)
+    ]
+    moved = dict.fromkeys(f"{units.format_size(each.block_bytes)} x {each.count:,}" for each in found)
+    taken = dict.fromkeys(
+        f"the {_method_name(each.method)} on at most {counted(each.multiprocessors, 'multiprocessor')}"
+        for each in found
+        if each.multiprocessors
+    )
+    notes = [("blocks", "; ".join([f"{', '.join(moved)}, again and again", *taken]))]
+    name = "What moving blocks costs other work: how many times as long it takes"
+    grid = text_grid(name, ("direction", "moved by", *(WORKS[work] for work in works)), rows)
+    return replace(grid, notes=notes)
 
 
-def _beside_text(each: WorkBeside) -> str:
-    """`beside the kernel (16 multiprocessors): 1.05 (1.04 to 1.06) times as long`."""
-    name = f"the {NAMES.get(each.method, clean(each.method))}"
-    blocks = f" (on at most {each.multiprocessors} multiprocessors)" if each.multiprocessors else ""
-    low, high = each.times.low, each.times.high
-    ends = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
-    moved = f"{units.format_size(each.block_bytes)} x {each.count:,}"
-    return f"beside {name}{blocks}: {each.times.value:.3f}{ends} times as long; blocks: {moved}"
+def _method_name(method: str) -> str:
+    return NAMES.get(method, clean(method))
+
+
+def _ratio_text(times: Share) -> str:
+    ends = "" if times.low is None or times.high is None else f" ({times.low:.3f} to {times.high:.3f})"
+    return f"{times.value:.3f}{ends}"
 
 
 def unmeasured_lines(run: Run) -> Lines:
@@ -329,7 +363,7 @@ def advice(run: Run) -> list[Advice]:
 
 
 def grids(run: Run) -> list[Grid]:
-    """The table of winners of each place."""
+    """The table of winners of each place, and what moving blocks costs other work."""
     made = []
     for place, cells in cells_of(run).items():
         sizes, counts, at = _grid_of(cells)
@@ -339,7 +373,8 @@ def grids(run: Run) -> list[Grid]:
         ]
         name = f"Fastest {place_name(place)}"
         made.append(text_grid(name, ("block", *(f"{count:,}" for count in counts)), rows))
-    return made
+    beside = beside_grid(run)
+    return [*made, beside] if beside else made
 
 
 def sections(run: Run) -> list[tuple[str, Lines]]:
@@ -348,7 +383,6 @@ def sections(run: Run) -> list[tuple[str, Lines]]:
         ("Letters", _legend(cells)),
         ("Copies are as fast as the kernel", knee_lines(cells)),
         ("What rules cost here", cost_lines(cells)),
-        ("What moving blocks costs a kernel that copies memory of the GPU", beside_lines(run)),
         ("Not measured", unmeasured_lines(run)),
     ]
 

@@ -616,11 +616,12 @@ class Flow:
     """A copy, a chase of `hops` dependent loads, or a computation, that is repeated on a stream of `device`.
 
     A side whose device is -1 is host memory, which has to be page-locked; for kernels it may be pageable where the
-    device uses the host's page tables. "ce" copies by a copy engine. "sm" copies by a kernel, and needs multiples of
-    16 bytes. A "chase" begins at the pointer at `source`, which `make_cycle` wrote, on `multiprocessor` (-1: any; -2:
-    each in turn). "compute" multiplies and adds in registers, 16 times in each of `rounds`, and writes a float32 of
-    each thread to `destination`, which is a multiple of 1024 bytes of `device`; `source` is 0. All three need `kernels` of `device`, and get access to the memory of peers. At most `depth` items are
-    queued at a time. With a pace, items are issued at equal intervals.
+    device uses the host's page tables. "ce" copies by a copy engine. "sm" copies by a kernel, and needs multiples of 16
+    bytes. A "chase" begins at the pointer at `source`, which `make_cycle` wrote, on `multiprocessor` (-1: any; -2: each
+    in turn). "compute" multiplies and adds in registers, 16 times in each of `rounds`, and writes a float32 of each
+    thread to `destination`, which is a multiple of 1024 bytes of `device`; `source` is 0. All three need `kernels` of
+    `device`, and get access to the memory of peers. At most `depth` items are queued at a time. With a pace, items are
+    issued at equal intervals.
     """
 
     def __init__(

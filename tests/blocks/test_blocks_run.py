@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from blocks_samples import make_blocks_run
+from blocks_samples import make_beside, make_blocks_run
 from command_line import interrupt_when
 from msgspec.structs import replace
 
@@ -27,11 +27,13 @@ from pyxfer._cli.failures import why_invalid
 from pyxfer._document import codec
 from pyxfer._document.blocks import METHODS
 from pyxfer._document.machines import Fact
-from pyxfer._document.runs import LEFT_OUT, ORDERS, BlockOrder, Measurement, Run
+from pyxfer._document.runs import LEFT_OUT, ORDERS, BlockOrder, Measurement, Run, WorkBeside
 from pyxfer._measure import sampler
+from pyxfer._report.blocks import WORKS, beside_grid
 from pyxfer._upload.settings import tuning_key
 from pyxfer.errors import DocumentError, MeasurementError, UsageError
 from pyxfer.native import choose
+from pyxfer.native._host import testing
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -325,24 +327,42 @@ def test_the_command_writes_thresholds(tmp_path: Path, command: Any) -> None:
 # --- work beside blocks ----------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def _small_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORK_BYTES": 4 * KIB, "THREADS": 256, "COMPUTE_ROUNDS": 1, "COUNT": 2}.items():
+        monkeypatch.setattr(beside, name, value)
+
+
+@pytest.mark.usefixtures("_small_work")
 def test_work_is_timed_alone_and_beside_each_method(resources: BlockResources, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Faulty, "fault", "")
-    monkeypatch.setattr(beside, "COUNT", 2)
     plans = beside.plans_beside(lambda plan: plan.direction == "h2d", MIB)
     assert [plan.method for plan in plans] == ["kernel", "batch"]
-    found = beside.measure_beside(resources, plans, 1, work_bytes=4 * KIB).value
+    found = beside.measure_beside(resources, plans, 1).value
     assert found is not None
-    assert [each.method for each in found] == ["kernel", "batch"]
-    assert [each.multiprocessors > 0 for each in found] == [True, False]
+    cases = [(each.work, each.method) for each in found]
+    assert cases == [("copy", "kernel"), ("copy", "batch"), ("compute", "kernel"), ("compute", "batch")]
+    assert [each.multiprocessors > 0 for each in found] == [True, False, True, False]
     assert {len(times) for each in found for times in (each.alone_s, each.beside_s)} == {beside.ROUNDS}
+    assert found[0].alone_s != found[2].alone_s
 
 
+@pytest.mark.usefixtures("_small_work")
+def test_without_kernels_no_work_is_timed(resources: BlockResources) -> None:
+    plans = beside.plans_beside(lambda plan: plan.method == "batch", MIB)
+    testing.fail("cuModuleLoadData", 1, 209)
+    found = beside.measure_beside(resources, plans, 1)
+    assert found.value is None
+    assert "not available" in str(found.reason)
+
+
+@pytest.mark.usefixtures("_small_work")
 def test_a_method_that_fails_beside_work_ends_the_measurement(
     resources: BlockResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Faulty, "fault", "failing")
     plans = beside.plans_beside(lambda plan: plan.method == "batch", MIB)
-    assert beside.measure_beside(resources, plans, 1, work_bytes=4 * KIB).reason == "an error of its own"
+    assert beside.measure_beside(resources, plans, 1).reason == "an error of its own"
 
 
 def test_without_a_gpu_no_multiprocessor_is_taken() -> None:
@@ -429,6 +449,35 @@ def test_a_document_with_times_that_do_not_fit_is_refused(change: dict[str, Any]
     pools = replace(run.blocks, beside=Fact((replace(found[0], **change), *found[1:])))
     with pytest.raises(DocumentError, match=text):
         codec.decode(Run, codec.encode(replace(run, blocks=pools)))
+
+
+def with_beside(run: Run, found: tuple[WorkBeside, ...]) -> Run:
+    assert run.blocks is not None
+    return replace(run, blocks=replace(run.blocks, beside=Fact(found)))
+
+
+def test_a_document_without_the_name_of_the_work_has_copies() -> None:
+    copies = tuple(each for each in make_beside() if each.work == "copy")
+    run = with_beside(make_blocks_run(), copies)
+    content = json.loads(codec.encode(run))
+    for each in content["blocks"]["beside"]["value"]:
+        assert each.pop("work") == "copy"
+    read = codec.decode(Run, codec.seal(json.dumps(content).encode()))
+    assert read.blocks is not None
+    assert [each.work for each in read.blocks.beside.value or ()] == ["copy"] * len(copies)
+
+
+def test_the_page_has_a_column_for_each_work() -> None:
+    run = make_blocks_run()
+    grid = beside_grid(run)
+    assert grid is not None
+    headings, rows = grid.readable()
+    assert headings[2:] == list(WORKS.values())
+    assert [row[1].text for row in rows] == ["kernel", "batch call"] * 2
+    earlier = beside_grid(with_beside(run, tuple(each for each in make_beside() if each.work == "copy")))
+    assert earlier is not None
+    assert earlier.readable()[0][2:] == [WORKS["copy"]]
+    assert beside_grid(with_beside(run, ())) is None
 
 
 def test_a_row_of_blocks_that_the_run_was_not_asked_for_is_refused() -> None:
