@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from blocks_samples import make_beside, make_blocks_run
+from blocks_samples import make_blocks_run
 from command_line import interrupt_when
 from msgspec.structs import replace
 
@@ -27,7 +27,7 @@ from pyxfer._cli.failures import why_invalid
 from pyxfer._document import codec
 from pyxfer._document.blocks import METHODS
 from pyxfer._document.machines import Fact
-from pyxfer._document.runs import LEFT_OUT, ORDERS, BlockOrder, Measurement, Run, WorkBeside
+from pyxfer._document.runs import LEFT_OUT, ORDERS, BlockOrder, Measurement, Run, Work
 from pyxfer._measure import sampler
 from pyxfer._report.blocks import WORKS, beside_grid
 from pyxfer._upload.settings import tuning_key
@@ -451,33 +451,32 @@ def test_a_document_with_times_that_do_not_fit_is_refused(change: dict[str, Any]
         codec.decode(Run, codec.encode(replace(run, blocks=pools)))
 
 
-def with_beside(run: Run, found: tuple[WorkBeside, ...]) -> Run:
+def with_works(*works: Work) -> Run:
+    run = make_blocks_run()
     assert run.blocks is not None
+    found = tuple(each for each in run.blocks.beside.value or () if each.work in works)
     return replace(run, blocks=replace(run.blocks, beside=Fact(found)))
 
 
 def test_a_document_without_the_name_of_the_work_has_copies() -> None:
-    copies = tuple(each for each in make_beside() if each.work == "copy")
-    run = with_beside(make_blocks_run(), copies)
-    content = json.loads(codec.encode(run))
-    for each in content["blocks"]["beside"]["value"]:
-        assert each.pop("work") == "copy"
+    content = json.loads(codec.encode(with_works("copy")))
+    works = [each.pop("work") for each in content["blocks"]["beside"]["value"]]
+    assert set(works) == {"copy"}
     read = codec.decode(Run, codec.seal(json.dumps(content).encode()))
     assert read.blocks is not None
-    assert [each.work for each in read.blocks.beside.value or ()] == ["copy"] * len(copies)
+    assert [each.work for each in read.blocks.beside.value or ()] == works
 
 
 def test_the_page_has_a_column_for_each_work() -> None:
-    run = make_blocks_run()
-    grid = beside_grid(run)
-    assert grid is not None
-    headings, rows = grid.readable()
-    assert headings[2:] == list(WORKS.values())
-    assert [row[1].text for row in rows] == ["kernel", "batch call"] * 2
-    earlier = beside_grid(with_beside(run, tuple(each for each in make_beside() if each.work == "copy")))
-    assert earlier is not None
-    assert earlier.readable()[0][2:] == [WORKS["copy"]]
-    assert beside_grid(with_beside(run, ())) is None
+    headings: dict[tuple[Work, ...], list[str]] = {}
+    cases: tuple[tuple[Work, ...], ...] = (("copy",), ("copy", "compute"))
+    for works in ((), *cases):
+        grid = beside_grid(with_works(*works))
+        if grid is not None:
+            names, rows = grid.readable()
+            headings[works] = names[2:]
+            assert [row[1].text for row in rows] == ["kernel", "batch call"] * 2
+    assert headings == {works: [WORKS[work] for work in works] for works in cases}
 
 
 def test_a_row_of_blocks_that_the_run_was_not_asked_for_is_refused() -> None:

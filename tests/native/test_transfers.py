@@ -134,7 +134,7 @@ def test_the_text_is_assembled(ptxas: Path, text: str, tmp_path: Path, architect
         timeout=60,
     )
     assert made.returncode == 0, made.stderr
-    assert made.stderr.count("0 bytes spill stores, 0 bytes spill loads") == 3  # one for each kernel
+    assert made.stderr.count("0 bytes spill stores, 0 bytes spill loads") == text.count(".visible .entry")
     assert (tmp_path / "kernels.cubin").stat().st_size > 0
 
 
