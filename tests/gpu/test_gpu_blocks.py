@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -138,3 +139,10 @@ def test_the_first_choice_is_measured_and_kept(torch: Any, tmp_path: Path) -> No
     assert made is not None
     assert made.thresholds.made_by == "calibration"
     assert list(tmp_path.rglob("blocks.json"))
+
+
+def test_kernels_that_copy_and_that_compute_are_timed_beside_blocks() -> None:
+    run = pyxfer.blocks(size="64KiB", count="512", memory="pinned", order="random", budget=10, seed=1)
+    assert run.blocks is not None
+    found = run.blocks.beside.value or ()
+    assert {(each.work, each.direction) for each in found} == set(product(("copy", "compute"), ("h2d", "d2h")))
