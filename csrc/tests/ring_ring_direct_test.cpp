@@ -261,6 +261,19 @@ TEST_F(ring_at_once, without_a_stream_can_be_interrupted) {
   hostrt::release_stalls();
 }
 
+TEST_F(ring_at_once, uploads_of_the_ring_without_a_stream_have_a_wait_too) {
+  ring made{0, settings};
+  array const from{100};
+  hostrt::stall("cudaMemcpyAsync", 1, 60);
+  made.upload(from.view(), device(), std::nullopt, false);
+  EXPECT_THROW(made.await_uploads([] { return true; }), cancelled_error);
+  hostrt::release_stalls();
+  made.await_uploads();
+  EXPECT_EQ(on_device(100), from.contents());
+  made.close();
+  made.await_uploads();
+}
+
 TEST_F(ring_at_once, are_refused_where_the_ring_is_needed) {
   ring made{0, settings};
   array const little{100};

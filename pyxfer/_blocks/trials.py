@@ -43,10 +43,9 @@ SAMPLED_BYTES = 8 << 20
 # Trials of a cell take turns with as many places as this, so that small ones do not read the processor's caches.
 ROTATED_BYTES = 64 << 20
 MAX_PLACES = 8
-# Calls of few bytes take some 20 us; two methods often differ by less than the calls of either do.
+# After a pause a call of few bytes takes twice as long, and one of many at the same places takes less.
 FEW_BYTES = 1 << 20
-FEW_CALLS_S = 1e-3
-MAX_CALLS = 25
+WAKING_CALLS = 2
 
 
 class Places(NamedTuple):
@@ -231,13 +230,11 @@ class Moves:
         self._turn = itertools.cycle(self._places)
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """One call, or of few bytes, the middle one of as many as take `FEW_CALLS_S`."""
-        most = 1 if self._plan.nbytes > FEW_BYTES or len(self._ways) > 1 else MAX_CALLS
-        until_s = time.perf_counter() + FEW_CALLS_S
-        found = [self._timed(next(self._turn), self._ways)]
-        while len(found) < most and time.perf_counter() < until_s:
-            found.append(self._timed(next(self._turn), self._ways))
-        times = sorted(found, key=lambda each: next(iter(each.values())))[len(found) // 2]
+        """One call, of few bytes after others that wake the processor and the driver."""
+        is_short = self._plan.nbytes <= FEW_BYTES and len(self._ways) == 1
+        for _ in range(WAKING_CALLS if is_short else 0):
+            self._timed(next(self._turn), self._ways)
+        times = self._timed(next(self._turn), self._ways)
         return {side: Trial(round_index, elapsed_s, called_s) for side, (elapsed_s, called_s) in times.items()}
 
     def _timed(self, places: Sequence[Places], ways: Sequence[Way]) -> dict[Side, tuple[float, float]]:
