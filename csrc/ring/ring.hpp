@@ -55,8 +55,8 @@ class ring {
 
   /// Returns when the array has been read and may be changed, or with `wait` when its bytes are on
   /// the device. Without `wait`, later work of `after` waits for the bytes; without a stream too,
-  /// they are on the device after `await_uploads`. `by` is null if the items arrive as they are. If it has a kernel, `to` is memory for what crosses, which must stay
-  /// valid as long as the result.
+  /// they are on the device after `await_uploads`. `by` is null if the items arrive as they are. If
+  /// it has a kernel, `to` is memory for what crosses, which must stay valid as long as the result.
   staged upload(layout const& from, std::uintptr_t to, std::optional<stream_view> after, bool wait,
                 interruption const& interrupted = {}, conversion const* by = nullptr);
   /// Returns when the array has been written. After an error it may be written in part.
