@@ -1,7 +1,8 @@
 """Measures all methods in cells drawn by a seed, and compares the fastest with what a run of `pyxfer blocks` chooses.
 
     pyxfer blocks --export-json blocks.json
-    python bench/block_winners.py blocks.json [--device 0] [--cells 60] [--rounds 15] [--seed N] [--export-json F]
+    python bench/block_winners.py blocks.json [--device 0] [--cells 60] [--rounds 15] [--seed N] [--pool 8GiB]
+        [--export-json F]
 
 A cell is a block size from 512 B to 4 MiB, a number of blocks, a direction and an order. It shares no code with the run
 but the copies themselves: a call, a wait, and one clock. All methods of a cell take turns in shuffled rounds. The exit
@@ -36,10 +37,12 @@ from pyxfer._document.blocks import BlockDirection, BlockMethod
 from pyxfer._document.machines import Device, Environment
 from pyxfer._document.runs import BlockOrder
 from pyxfer._machine.environment import read_environment
-from pyxfer.units import format_size
+from pyxfer.units import format_size, size_of
 
 SMALLEST, LARGEST, MAX_BLOCKS = 512, 4 << 20, 100_000
-POOL_BYTES, POOL_PARTS = 2 << 30, 8
+POOL_PARTS = 8
+FEW_BYTES, MORE_ROUNDS = 1 << 20, 4
+"""Cells of few bytes, whose calls take tens of microseconds, have this multiple of rounds."""
 RUN = 16
 PROMISED, LOSS = 0.95, 0.05
 NOISE = 2
@@ -109,9 +112,10 @@ def main() -> int:
     chance = np.random.default_rng(asked.seed)
     mover = BlockMover(engine, device.index)
     # Written, because untouched pages would be one page of zeros.
-    host = pyxfer.empty_pinned(asked.pool, np.uint8, "host" if device.runtime == "host" else device.index)
+    pool = size_of(asked.pool, "--pool")
+    host = pyxfer.empty_pinned(pool, np.uint8, "host" if device.runtime == "host" else device.index)
     host[:] = 1
-    memory = engine.DeviceBuffer(asked.pool, device.index)
+    memory = engine.DeviceBuffer(pool, device.index)
     pools = Pools(mover, host, memory.address, chance)
     try:
         cells = [drawn(chance, host.nbytes // POOL_PARTS) for _ in range(asked.cells)]
@@ -156,7 +160,7 @@ class Pools:
         source, destination = pools if cell.direction == "h2d" else pools[::-1]
         methods = [method for method in mover.methods(source, destination, size) if method != "strided"]
         seconds: dict[BlockMethod, list[float]] = {method: [] for method in methods}
-        for number in range(rounds + 1):
+        for number in range(rounds * (MORE_ROUNDS if size * cell.blocks <= FEW_BYTES else 1) + 1):
             for at in chance.permutation(len(methods)):
                 at_source, at_destination = (places(chance, blocks, cell.blocks, cell.order) for _ in range(2))
                 begin = time.perf_counter()
@@ -212,7 +216,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--cells", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 31))
-    parser.add_argument("--pool", type=int, default=POOL_BYTES, help="bytes of each of the two pools")
+    parser.add_argument("--pool", default="8GiB", help="size of each of the two pools")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""Runs of `pyxfer blocks` whose times follow known laws, such as that of a batch call with a cliff at 28 KiB."""
+"""Runs of `pyxfer blocks` whose times follow known laws, such as that of a batch call with a cliff above 24 KiB."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyxfer._document.runs import Measurement, OneWay, Run
 Law = Callable[[int, int], float]
 """The seconds of a move by the size and the number of its blocks."""
 
-CLIFF_BYTES = 28 * KIB
+CLIFF_BYTES = 24 * KIB
 SIZES = tuple(512 << place for place in range(14))  # to 4 MiB
 COUNTS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 100_000)
 MAX_BYTES = 256 * MIB
@@ -31,13 +31,13 @@ def affine(block_bytes: int, count: int) -> float:
 
 def batch(block_bytes: int, count: int) -> float:
     """A driver that takes small blocks one by one, and larger ones by a faster way."""
-    each_s = 1.1e-6 + block_bytes / 70e9 if block_bytes < CLIFF_BYTES else max(0.55e-6, block_bytes / 54e9)
+    each_s = 1.1e-6 + block_bytes / 70e9 if block_bytes <= CLIFF_BYTES else max(0.55e-6, block_bytes / 54e9)
     return 9e-6 + count * each_s
 
 
 def steep(block_bytes: int, count: int) -> float:
     """A batch call that is best for large blocks and worst for small ones."""
-    return 5e-6 + count * (3e-6 if block_bytes < CLIFF_BYTES else block_bytes / 55e9)
+    return 5e-6 + count * (3e-6 if block_bytes <= CLIFF_BYTES else block_bytes / 55e9)
 
 
 def loop(block_bytes: int, count: int) -> float:

@@ -31,8 +31,8 @@ WORK_BYTES = 64 << 20
 # Of each multiprocessor, which holds 2048 at most: with several shares, none waits long for the last block of another.
 THREADS = 8 * 2048
 COMPUTE_ROUNDS = 256
-WORK_S = 0.015
-ROUNDS = FEWEST_ROUNDS + 2
+WORK_S = 0.01
+ROUNDS = FEWEST_ROUNDS
 _PATIENCE_S = 30.0
 _MULTIPROCESSORS = 16
 """cudaDevAttrMultiProcessorCount."""

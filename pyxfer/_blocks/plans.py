@@ -22,14 +22,16 @@ STEP = 2
 """The order `ordered` names every second block: neighbours would be merged to one copy."""
 
 KIB = 1 << 10
-# Between 16 and 28 KiB the driver changes how it carries out a batch, and from some 100 KiB on a copy engine is as fast
-# as a kernel.
-SIZES = tuple(int(kib * KIB) for kib in (0.5, 2, 4, 8, 16, 28, 64, 128, 256, 512, 1024, 4096))
+# Above 24 KiB the driver carries out copies to an H200 another way: a batch of 64 takes 386 us at 24 KiB, and 86 at 16
+# bytes more. From some 100 KiB on a copy engine is as fast as a kernel.
+SIZES = tuple(int(kib * KIB) for kib in (0.5, 1, 2, 4, 8, 16, 24, 28, 64, 128, 256, 512, 1024, 4096))
 COUNTS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 100_000)
-# What follows is nearly the same in all cells: a loop's time grows with the count, packing's with the bytes.
+# What follows is nearly the same in all cells: the time of copies grows with the count, packing's with the bytes.
 _FEW_SIZES = tuple(int(kib * KIB) for kib in (0.5, 4, 16, 64, 256, 1024))
 _FEW_COUNTS = (1, 16, 256, 4096, 100_000)
 _MAX_LOOPED, _MAX_PAGEABLE = 4096, 256
+# Where there is a kernel, which is faster from about 16 copies on.
+_MAX_COPIES: dict[BlockMethod, int] = {"loop": 256, "batch": 1024}
 _OTHER_SIZES = tuple(kib * KIB for kib in (4, 16, 64, 256))
 _OTHER_COUNTS = (64, 1024)
 _BOTH_COUNTS = (64, 1024)
@@ -88,6 +90,14 @@ class Request:
     counts: tuple[int, ...]
     limits: Limits
 
+    @property
+    def is_default(self) -> bool:
+        return not self.sizes and not self.counts
+
+    def is_needed(self, plan: BlockPlan, *, has_kernel: bool) -> bool:
+        """Whether it is asked for, or the times of other cells do not tell which method is the fastest there."""
+        return not (self.is_default and has_kernel and plan.count > _MAX_COPIES.get(plan.method, plan.count))
+
     def plans(self, trial_bytes: int) -> tuple[BlockPlan, ...]:
         """The cells, in the order in which they are prepared: those from which the others can be told come first.
 
@@ -106,7 +116,7 @@ class Request:
             for order, memory, size, count, direction, method in given
             if not always_refused(plan := BlockPlan(direction, memory, method, order, size, count))
             and plan.nbytes <= trial_bytes
-            and (self.sizes or self.counts or _is_default(plan))
+            and (not self.is_default or _is_default(plan))
         ]
         return tuple(sorted(dict.fromkeys(found), key=_rank))
 

@@ -6,8 +6,9 @@ unless the constants change there. Of the laws that were compared with the cells
 was the nearest, see docs/decisions.md.
 
 A change of the constants bends the curve, and the lines of the neighbouring pieces show how far at most: the interval
-has that too. A driver also changes its method at some size, and then a larger block takes less time. Where that lies
-between two cells is not known, so the interval there has all that follows from either cell.
+has that too. A driver also changes its method at some size, and then a larger block takes less time. The change is
+taken to lie just above the smaller of two cells, as on an H200. It may lie elsewhere, so the interval there has all
+that follows from either cell.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ class MoveTimes:
         if place == 0 or sizes[place] == block_bytes:
             return lines[sizes[place]].at(count)
         near = sizes[place - 1 : place + 1]
-        return Line(near, [lines[size].at(count) for size in near]).at(block_bytes)
+        least, most = (lines[size].at(count) for size in near)
+        return most if most < least else Line(near, (least, most)).at(block_bytes)
 
     def at(self, block_bytes: int, count: float) -> Estimate | None:
         """`seconds` with their interval; None if such a move is outside of what was measured."""
@@ -170,6 +172,8 @@ def _between(points: Sequence[Point], x: float) -> Estimate:
     seconds, low_s, high_s = (Line((below, above), ends).at(x) for ends in zip(least[:3], most[:3], strict=True))
     times_measured, trials = max(least.times_measured, most.times_measured), min(least.trials, most.trials)
     found = Estimate(seconds, low_s, high_s, times_measured, trials)
+    if most.seconds < least.seconds:
+        found = found._replace(seconds=most.seconds).with_too(most.seconds)
     floor = max(least.seconds, most.seconds * x / above)  # more takes no less, and not at a lower rate
     ceiling = min(most.seconds, least.seconds * x / below)
     if floor > ceiling:

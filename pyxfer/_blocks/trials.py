@@ -9,8 +9,9 @@ from __future__ import annotations
 import ctypes
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -38,14 +39,17 @@ if TYPE_CHECKING:
 OneWay = Literal["h2d", "d2h"]
 WINDOW_BYTES = 8 << 20
 """What a check of every byte compares, and the page-locked memory that it reads the device through."""
-SAMPLED_BLOCKS = 32
-SAMPLED_BYTES = 8 << 20
+SAMPLED_BLOCKS = 8
+SAMPLED_BYTES = 2 << 20
 # Trials of a cell take turns with as many places as this, so that small ones do not read the processor's caches.
 ROTATED_BYTES = 64 << 20
 MAX_PLACES = 8
 # After a pause a call of few bytes takes twice as long, and one of many at the same places takes less.
-FEW_BYTES = 1 << 20
-WAKING_CALLS = 2
+FEW_BYTES, WAKING_CALLS = 1 << 20, 2
+# One call of few blocks is 15 to 40 us, and differs from the next by some of them.
+FEW_BLOCKS, TIMED_CALLS = 64, 5
+# Ordinary memory is read by the processor, for which pools of this size are large.
+MAX_PAGEABLE_BYTES = 1 << 30
 
 
 class Places(NamedTuple):
@@ -101,11 +105,9 @@ class BlockResources(RunResources):
     def make_pools(self, memories: Sequence[BlockMemory], pool_bytes: int) -> None:
         self._pools["device"] = self.engine.DeviceBuffer(pool_bytes, self.device)
         for memory in memories:
-            self._pools[memory] = self.engine.HostBuffer(pool_bytes, memory, self.device)
+            nbytes = pool_bytes if memory == "pinned" else min(pool_bytes, MAX_PAGEABLE_BYTES)
+            self._pools[memory] = self.engine.HostBuffer(nbytes, memory, self.device)
         self._pools["window"] = self.engine.HostBuffer(WINDOW_BYTES, "pinned", self.device)
-        self.engine.fill_device(self.device, self._pools["device"].address, pool_bytes, 1)
-        for memory in memories:  # pages that were never written all map the same page of zeros
-            self.engine.fill(self._pools[memory].address, pool_bytes, 2)
 
     def pool(self, kind: Kind, block_bytes: int, half: int | None = None) -> Pool:
         """The pool as blocks of that size; of two directions at once each has a half."""
@@ -190,6 +192,11 @@ def _view(address: int, nbytes: int) -> Bytes:
     return view
 
 
+def _medians(times: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    elapsed_s, called_s = map(median, zip(*times, strict=True))
+    return elapsed_s, called_s
+
+
 class Way(NamedTuple):
     """One direction of a cell."""
 
@@ -204,7 +211,8 @@ def ways_of(plan: BlockPlan, resources: BlockResources) -> tuple[Way, ...]:
     found = []
     for number, side in enumerate(sides):
         half = number if plan.direction == "both" else None
-        host, device = (resources.pool(kind, plan.block_bytes, half) for kind in (plan.memory, "device"))
+        pools = [resources.pool(kind, plan.block_bytes, half) for kind in (plan.memory, "device")]
+        host, device = (pool._replace(blocks=min(each.blocks for each in pools)) for pool in pools)
         found.append(Way(side, host, device) if side == "h2d" else Way(side, device, host))
     return tuple(found)
 
@@ -230,12 +238,14 @@ class Moves:
         self._turn = itertools.cycle(self._places)
 
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
-        """One call, of few bytes after others that wake the processor and the driver."""
+        """One call; of few bytes the medians of several, after others that wake the processor and the driver."""
         is_short = self._plan.nbytes <= FEW_BYTES and len(self._ways) == 1
-        for _ in range(WAKING_CALLS if is_short else 0):
-            self._timed(next(self._turn), self._ways)
-        times = self._timed(next(self._turn), self._ways)
-        return {side: Trial(round_index, elapsed_s, called_s) for side, (elapsed_s, called_s) in times.items()}
+        waking, timed = (
+            WAKING_CALLS if is_short else 0,
+            TIMED_CALLS if is_short and self._plan.count <= FEW_BLOCKS else 1,
+        )
+        calls = [self._timed(next(self._turn), self._ways) for _ in range(waking + timed)][waking:]
+        return {side: Trial(round_index, *_medians(call[side] for call in calls)) for side in calls[0]}
 
     def _timed(self, places: Sequence[Places], ways: Sequence[Way]) -> dict[Side, tuple[float, float]]:
         """The seconds until the blocks have arrived, and until the calls have returned."""
@@ -316,18 +326,18 @@ class Moves:
         resources, nbytes = self._resources, self._plan.block_bytes
         sent = self._drawn_bytes(nbytes)
         resources.write(way.source, source, sent)
-        beside = [
-            number
-            for number in (destination - 1, destination + 1)
-            if 0 <= number < way.destination.blocks and number not in named
-        ]
-        expected = {number: resources.read(way.destination, number, 1) for number in beside}
-        expected[destination] = sent
+        first, end = max(0, destination - 1), min(way.destination.blocks, destination + 2)
+        looked_at = [number - first for number in range(first, end) if number == destination or number not in named]
+
+        def look() -> Bytes:
+            found: Bytes = resources.read(way.destination, first, end - first).reshape(end - first, nbytes)[looked_at]
+            return found
+
+        expected = look()
+        expected[looked_at.index(destination - first)] = sent
 
         def check() -> bool:
-            return all(
-                np.array_equal(resources.read(way.destination, number, 1), data) for number, data in expected.items()
-            )
+            return np.array_equal(look(), expected)
 
         return check
 
