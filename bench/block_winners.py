@@ -37,7 +37,8 @@ from pyxfer._document.blocks import BlockDirection, BlockMethod
 from pyxfer._document.machines import Device, Environment
 from pyxfer._document.runs import BlockOrder
 from pyxfer._machine.environment import read_environment
-from pyxfer.units import format_size, size_of
+from pyxfer._report.grid import escape_markdown, markdown_table
+from pyxfer.units import format_percent, format_size, size_of
 
 SMALLEST, LARGEST, MAX_BLOCKS = 512, 4 << 20, 100_000
 POOL_PARTS = 8
@@ -187,12 +188,38 @@ def repeated(first: Winner, seconds: dict[BlockMethod, list[float]]) -> Winner:
 
 def summary(cells: Sequence[Winner]) -> str:
     """How good the choices are."""
+    fastest, agreeing, worst = counts(cells)
+    return f"the fastest in {fastest} of {len(cells)}, not slower beyond noise in {agreeing}, at worst {worst} longer"
+
+
+def table(documents: Sequence[Winners]) -> str:
+    """A row for each machine."""
+    header = [
+        "machine",
+        "seed",
+        "cells",
+        "the choice is the fastest",
+        "not slower beyond noise",
+        "at worst longer",
+        "choices of the measurement",
+    ]
+    rows = [
+        [
+            escape_markdown(shared.machine_line(each.device, each.environment)),
+            str(each.seed),
+            str(len(each.cells)),
+            *counts(each.cells),
+            ", ".join(counts(each.again)),
+        ]
+        for each in documents
+    ]
+    return markdown_table(header, rows)
+
+
+def counts(cells: Sequence[Winner]) -> list[str]:
+    """In how many the choice is the fastest, in how many it is not shown to be slower, and the largest loss."""
     fastest, agreeing = sum(each.chosen == each.fastest for each in cells), sum(each.agrees for each in cells)
-    worst = max(each.loss for each in cells)
-    return (
-        f"the fastest in {fastest} of {len(cells)} cells, not slower beyond noise in {agreeing}, at worst {worst:.1%} "
-        "longer"
-    )
+    return [str(fastest), str(agreeing), format_percent(max(each.loss for each in cells))]
 
 
 def places(chance: np.random.Generator, blocks: int, count: int, order: str) -> NDArray[np.int64]:

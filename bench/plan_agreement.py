@@ -35,9 +35,10 @@ from pyxfer._document.machines import Device, Environment
 from pyxfer._document.offloads import Move
 from pyxfer._machine.environment import read_environment
 from pyxfer._machine.numa import bind, device_node
+from pyxfer._report.grid import escape_markdown, markdown_table
 from pyxfer.errors import UsageError
 from pyxfer.native import Engine
-from pyxfer.units import format_seconds, format_size, size_of
+from pyxfer.units import format_percent, format_seconds, format_size, size_of
 
 SMALLEST, LARGEST, MAX_BLOCKS = 512, 4 << 20, 100_000
 WORD = 16
@@ -100,16 +101,35 @@ def main() -> int:
         first, second = (measure(plans, engine, device.index, pool, asked.rounds, asked.seed + n) for n in range(2))
     shapes = [agreement(*each) for each in zip(plans, first, second, strict=True)]
     found = Agreements(device, read_environment(engine, device), asked.seed, tuple(shapes))
-    near = sum(each.near for each in shapes)
-    inside = sum(each.low_s <= each.measured_s <= each.high_s for each in shapes)
+    near, inside, repeating = (sum(found) for found in zip(*map(marks, shapes), strict=True))
     header = ["block", "blocks", "methods", "predicted", "measured", "ratio", ""]
     print(shared.page(found, header, [cells(each) for each in shapes]))
     refused = len(chosen) - len(shapes)
     said = f"{near} of {len(chosen)} within {NEAR:.0%}, {inside} within the interval, {refused} refused"
     print(f"\nseed {asked.seed}: {said}")
-    repeating = sum(each.repeats for each in shapes)
     print(f"of the measurements themselves {repeating} of {len(shapes)} are within {NEAR:.0%} of a second one")
     return shared.conclude(found, asked.export_json, [] if near >= PROMISED * len(chosen) else ["Too few are near."])
+
+
+def table(documents: Sequence[Agreements]) -> str:
+    """A row for each machine."""
+    within = f"within {format_percent(NEAR)}"
+    header = ["machine", "seed", "shapes", within, "within the interval", f"measured again {within}"]
+    rows = [
+        [
+            escape_markdown(shared.machine_line(each.device, each.environment)),
+            str(each.seed),
+            str(len(each.shapes)),
+            *(str(sum(found)) for found in zip(*map(marks, each.shapes), strict=True)),
+        ]
+        for each in documents
+    ]
+    return markdown_table(header, rows)
+
+
+def marks(shape: Agreement) -> tuple[bool, bool, bool]:
+    """Whether it is as near as promised, within the interval, and as near to itself."""
+    return shape.near, shape.low_s <= shape.measured_s <= shape.high_s, shape.repeats
 
 
 def drawn(seed: int, shapes: int, most_bytes: int) -> list[tuple[int, int]]:

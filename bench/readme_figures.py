@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
+import block_winners
 import fleet_detection
 import framework_figures as frameworks
 import history_changes
@@ -29,6 +30,7 @@ import never_slower_parts
 import on_the_way
 import peers
 import pictures
+import plan_agreement
 import ring_pauses
 import shared
 import timers
@@ -107,9 +109,6 @@ class Stopwatch(msgspec.Struct):
 def figures(results: Path) -> Figures:
     """A function for each table, by name; it reads the documents when it is called."""
 
-    def own(script: str, kind: type[Document]) -> Document:
-        return load_own(results / f"{script}.json.gz", kind, f"{script}.py")
-
     return {
         "first-screen": lambda: first_screen(results),
         "ceiling-table": lambda: ceiling_table(complete_run(results / "ceiling.json.gz")),
@@ -132,11 +131,13 @@ def figures(results: Path) -> Figures:
         "uploads-table": lambda: each_run(results, "uploads*.json.gz", uploads.uploads_table),
         "upload-images-table": lambda: each_run(results, "upload_images.json.gz", uploads.uploads_table),
         "blocks-page": lambda: page_of(complete_run(results / "blocks.json.gz"), print_run),
+        "block-choices": lambda: block_winners.table(each_own(results, "block_winners", block_winners.Winners)),
+        "plan-agreement": lambda: plan_agreement.table(each_own(results, "plan_agreement", plan_agreement.Agreements)),
         "files-page": lambda: page_of(complete_run(results / "files.json.gz"), print_run),
         "files-table": lambda: each_run(results, "files*.json.gz", uploads.loads_table),
-        "ring-pauses": lambda: ring_pauses.markdown(own("ring_pauses", ring_pauses.Pauses)),
-        "image-floor": lambda: image_floor.markdown(own("image_floor", image_floor.Floors)),
-        "upload-soak": lambda: upload_soak.markdown(own("upload_soak", upload_soak.Soak)),
+        "ring-pauses": lambda: ring_pauses.markdown(own(results, "ring_pauses", ring_pauses.Pauses)),
+        "image-floor": lambda: image_floor.markdown(own(results, "image_floor", image_floor.Floors)),
+        "upload-soak": lambda: upload_soak.markdown(own(results, "upload_soak", upload_soak.Soak)),
         "never-slower": lambda: never_slower.markdown(never_slower_documents(results)),
         "never-slower-summary": lambda: never_slower.summary(never_slower_documents(results)),
         "on-the-way": lambda: on_the_way_tables(results),
@@ -149,20 +150,30 @@ def figures(results: Path) -> Figures:
         "links-peers": lambda: link_peers.markdown(peers_of(results / "links_peers.json.gz")),
         "links-peers-two": lambda: link_peers.ranges_markdown(peers_of(results / "links_peers_two.json.gz")),
         "links-stopwatch": lambda: beside_stopwatch(results),
-        "links-map": lambda: links_map.markdown(own("links_map", links_map.Maps)),
-        "peers-table": lambda: peers_table(own("peers", peers.Peers)),
+        "links-map": lambda: links_map.markdown(own(results, "links_map", links_map.Maps)),
+        "peers-table": lambda: peers_table(own(results, "peers", peers.Peers)),
         "verdicts": lambda: verdicts.table(counted_verdicts(results)),
         "verdicts-compared": lambda: verdicts.comparison_table(counted_verdicts(results)),
         "verdicts-printed": lambda: verdicts.printed_table(counted_verdicts(results)),
-        "fleet-detection": lambda: fleet_detection.table(own("fleet_detection", fleet_detection.Detection)),
-        "history-changes": lambda: history_changes.table(own("history_changes", history_changes.Found)),
+        "fleet-detection": lambda: fleet_detection.table(own(results, "fleet_detection", fleet_detection.Detection)),
+        "history-changes": lambda: history_changes.table(own(results, "history_changes", history_changes.Found)),
         "coverage-simulated": lambda: intervals.simulated_table(coverage_of(results)),
         "coverage-widths": lambda: intervals.widths_table(coverage_of(results)),
         "coverage-committed": lambda: intervals.committed_table(coverage_of(results)),
         "coverage-drift": lambda: intervals.drift_table(coverage_of(results)),
         "remark-codes": remark_table,
-        "timers-table": lambda: timers_table(own("timers", timers.Timers)),
+        "timers-table": lambda: timers_table(own(results, "timers", timers.Timers)),
     }
+
+
+def own(results: Path, script: str, kind: type[Document]) -> Document:
+    """The document that a script in bench/ has written."""
+    return load_own(results / f"{script}.json.gz", kind, f"{script}.py")
+
+
+def each_own(results: Path, script: str, kind: type[Document]) -> list[Document]:
+    """The documents that a script in bench/ has written on each machine."""
+    return [load_own(path, kind, f"{script}.py") for path in sorted(results.glob(f"{script}*.json.gz"))]
 
 
 def remark_table() -> str:

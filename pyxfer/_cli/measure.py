@@ -380,7 +380,7 @@ def blocks(
     ] = "ordered,runs,random",
     device: opt.Device = "0",
     precision: opt.Precision = "5%",
-    budget: opt.Budget = "17s",
+    budget: opt.Budget = "16s",
     details: opt.Details = False,
     require_gpu: opt.RequireGpu = False,
     quiet: opt.Quiet = False,

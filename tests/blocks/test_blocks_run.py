@@ -19,7 +19,7 @@ import pyxfer
 from pyxfer._blocks import beside, calibration, session, trials
 from pyxfer._blocks.choice import thresholds_of
 from pyxfer._blocks.mover import BlockMover, Pool
-from pyxfer._blocks.plans import BlockPlan, make_request
+from pyxfer._blocks.plans import BlockPlan, Request, make_request
 from pyxfer._blocks.trials import BlockResources, Moves, draw_places, needed_blocks
 from pyxfer._ceiling.derived import derive_run
 from pyxfer._ceiling.plans import limits_of
@@ -61,10 +61,14 @@ def rows_of(run: Run) -> list[Measurement]:
 # --- the plan --------------------------------------------------------------------------------------------------------
 
 
-def plans(**options: Any) -> tuple[BlockPlan, ...]:
+def request_of(**options: Any) -> Request:
     given: dict[str, Any] = {"direction": ("h2d", "d2h", "both"), "memory": ("pinned", "pageable"), "method": METHODS}
     given |= {"order": ORDERS, "size": None, "count": None, **options}
-    return make_request("host", **given, limits=limits_of(0.05, 1.0, 1)).plans(128 * MIB)
+    return make_request("host", **given, limits=limits_of(0.05, 1.0, 1))
+
+
+def plans(**options: Any) -> tuple[BlockPlan, ...]:
+    return request_of(**options).plans(128 * MIB)
 
 
 def test_the_default_plan_has_every_cell_of_its_table() -> None:
@@ -80,6 +84,22 @@ def test_the_default_plan_has_every_cell_of_its_table() -> None:
     assert {plan.order for plan in found} == set(ORDERS)
     assert any(plan.direction == "both" for plan in found)
     assert len(found) == len({plan.key for plan in found})
+
+
+@pytest.mark.parametrize(
+    ("fields", "has_kernel", "most"),
+    [
+        ({}, True, {"loop": 256, "batch": 1024, "kernel": 100_000}),
+        ({}, False, {"loop": 4096, "batch": 100_000, "kernel": 100_000}),
+        ({"count": "100000", "size": "512"}, True, {"loop": 100_000, "batch": 100_000, "kernel": 100_000}),
+    ],
+)
+def test_many_copies_are_timed_where_no_kernel_is_faster(
+    fields: dict[str, str], has_kernel: bool, most: dict[str, int]
+) -> None:
+    request = request_of(**fields)
+    needed = [plan for plan in plans(**fields) if request.is_needed(plan, has_kernel=has_kernel)]
+    assert {method: max(plan.count for plan in needed if plan.method == method) for method in most} == most
 
 
 def test_cells_from_which_the_others_can_be_told_come_first() -> None:
@@ -233,6 +253,52 @@ def test_a_mover_that_writes_what_it_should_not_is_found(
     is_right, first_s = moves.verify()
     assert is_right == (fault == "")
     assert first_s > 0
+
+
+@pytest.mark.parametrize(
+    ("direction", "block_bytes", "count", "calls"),
+    [
+        ("h2d", 4 * KIB, 16, trials.WAKING_CALLS + trials.TIMED_CALLS),
+        ("h2d", 1 * KIB, 128, trials.WAKING_CALLS + 1),
+        ("both", 4 * KIB, 16, 2),
+    ],
+)
+def test_a_trial_of_few_blocks_is_the_median_of_calls_after_others(
+    direction: Any, block_bytes: int, count: int, calls: int, monkeypatch: pytest.MonkeyPatch, resources: BlockResources
+) -> None:
+    moves = Moves(BlockPlan(direction, "pinned", "loop", "random", block_bytes, count), resources, None, seed=1)
+    times = iter([9.0, 9.0, 5.0, 1.0, 2.0, 4.0, 3.0])
+    made = 0
+    move = resources.mover.move
+
+    def counted(*arguments: Any) -> None:
+        nonlocal made
+        made += 1
+        move(*arguments)
+
+    monkeypatch.setattr(resources.mover, "move", counted)
+    moves.trial(0)
+    assert made == calls
+    monkeypatch.setattr(moves, "_timed", lambda *_: {"h2d": (time_s := next(times), time_s / 10)})
+    expected = {trials.WAKING_CALLS + trials.TIMED_CALLS: 3.0, trials.WAKING_CALLS + 1: 5.0}
+    if calls in expected:
+        trial = moves.trial(1)["h2d"]
+        assert (trial.round, trial.elapsed_s, trial.dispatch_s) == (1, expected[calls], expected[calls] / 10)
+
+
+def test_the_pool_in_ordinary_memory_is_smaller_and_limits_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials, "MAX_PAGEABLE_BYTES", MIB)
+    found = BlockResources(choose("host").engine, 0, 30.0)
+    try:
+        found.make_pools(["pinned", "pageable"], 4 * MIB)
+        blocks = {
+            memory: {pool.blocks for way in trials.ways_of(plan, found) for pool in (way.source, way.destination)}
+            for memory in ("pinned", "pageable")
+            for plan in [BlockPlan("d2h", memory, "loop", "random", 4 * KIB, 8)]
+        }
+        assert blocks == {"pinned": {1024}, "pageable": {256}}
+    finally:
+        assert not found.close()
 
 
 def test_wrong_contents_have_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,7 +206,7 @@ def test_an_invalid_layout_is_refused(arguments: dict[str, Any], said: str) -> N
         pyxfer.kv_layout(**arguments)
 
 
-PAGE = ROOT / "docs" / "blocks.md"
+PAGE = ROOT / "docs" / "plans.md"
 
 
 def test_the_documentation_has_the_blocks_of_every_model() -> None:

@@ -97,6 +97,15 @@ def test_a_cliff_between_two_sizes_is_within_the_interval() -> None:
     assert beside.high_s > 1.5 * beside.low_s
 
 
+@pytest.mark.parametrize("size", [CLIFF_BYTES + 16, 26 * KIB])
+def test_between_a_size_and_a_larger_one_that_takes_less_time_it_takes_as_long_as_the_larger(size: int) -> None:
+    times = MoveTimes(cells_of(batch, sizes=(16 * KIB, CLIFF_BYTES, 28 * KIB)))
+    found = known(times.at(size, 1024))
+    assert times.seconds(size, 1024) == found.seconds == batch(28 * KIB, 1024)
+    assert found.low_s <= batch(size, 1024)
+    assert found.high_s >= batch(CLIFF_BYTES, 1024)
+
+
 def test_a_rate_that_falls_with_the_count_is_within_the_interval() -> None:
     cells = [Cell(24 * KIB, count, spread_by(count * each_s)) for count, each_s in FALLING]
     found = known(MoveTimes(cells).at(24 * KIB, 20_000))
