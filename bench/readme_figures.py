@@ -108,7 +108,6 @@ class Stopwatch(msgspec.Struct):
 
 def figures(results: Path) -> Figures:
     """A function for each table, by name; it reads the documents when it is called."""
-
     return {
         "first-screen": lambda: first_screen(results),
         "ceiling-table": lambda: ceiling_table(complete_run(results / "ceiling.json.gz")),
