@@ -28,7 +28,7 @@ def seconds_of(plan: BlockPlan) -> tuple[float, float]:
     if plan.method == "kernel":
         return max(7.2e-6 + plan.count * 1e-10, link_s + 5e-6), 5.1e-6
     if plan.method == "loop":
-        return max(pieces * 2.9e-6, link_s) + 6e-6, pieces * 2.7e-6 + 2e-6
+        return max(pieces * 2.9e-6, link_s + pieces * 1.5e-6) + 6e-6, pieces * 2.7e-6 + 2e-6
     if plan.method == "batch":
         each_s = 1.05e-6 if plan.block_bytes < _FEWEST_FOR_CLIFF else 0.62e-6
         each_s *= 0.4 if plan.direction == "d2h" else 1.0

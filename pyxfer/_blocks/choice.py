@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple, cast
 
-from pyxfer._blocks.times import times_of
+from pyxfer._blocks.times import fastest_of, times_of
 from pyxfer._document.blocks import (
     METHODS,
     BlockDirection,
@@ -197,7 +197,7 @@ class Choices:
                 if (seconds := self.seconds(method, direction, memory, *at, each)) is not None:
                     times[method] = seconds
                     break
-        return min(times, key=times.__getitem__, default=None)
+        return fastest_of(times, count if runs is None else runs)
 
 
 # --- rules of others -------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from samples import KIB, MIB, make_run
 from pyxfer._blocks.choice import cells_of as cells_by_place
 from pyxfer._blocks.choice import thresholds_of
 from pyxfer._blocks.plans import BlockPlan
-from pyxfer._blocks.times import FARTHEST, Cell, Estimate, HostTimes, MoveTimes
+from pyxfer._blocks.times import FARTHEST, Cell, Estimate, HostTimes, MoveTimes, fastest_of
 from pyxfer._ceiling.derived import derived_row
 from pyxfer._document.blocks import BlockMethod
 from pyxfer._document.machines import Fact
@@ -261,6 +261,30 @@ def test_cells_of_too_few_trials_for_an_interval_are_told() -> None:
     rows = [once, *make_row(dataclasses.replace(plan, count=64)), *make_row(dataclasses.replace(plan, count=256))]
     times = host_times(make_run_with(rows)).methods["batch"]
     assert [known(times.at(4 * KIB, count)).trials for count in (16, 20, 64, 100)] == [1, 1, 6, 6]
+
+
+# --- the fastest method ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("copies", "loop_s", "batch_s", "kernel_s", "expected"),
+    [
+        (1, 1.00, 0.97, 2.0, "loop"),
+        (1, 1.00, 0.90, 2.0, "batch"),
+        (2, 1.00, 1.04, 2.0, "batch"),
+        (2, 1.00, 1.10, 2.0, "loop"),
+        (2, 1.00, 1.04, 0.9, "kernel"),
+        (1, 1.01, 1.04, 1.0, "kernel"),
+    ],
+)
+def test_a_loop_and_a_batch_call_within_the_noise_are_told_apart_by_the_number_of_copies(
+    copies: int, loop_s: float, batch_s: float, kernel_s: float, expected: str
+) -> None:
+    assert fastest_of({"batch": batch_s, "loop": loop_s, "kernel": kernel_s}, copies) == expected
+
+
+def test_without_one_of_the_two_the_other_is_chosen() -> None:
+    assert [fastest_of({"batch": 1.0}, 1), fastest_of({"loop": 1.0}, 9), fastest_of({}, 1)] == ["batch", "loop", None]
 
 
 # --- agreement -------------------------------------------------------------------------------------------------------
