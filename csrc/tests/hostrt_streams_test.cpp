@@ -105,7 +105,7 @@ TEST_F(hostrt_streams, of_one_connection_wait_for_earlier_work_that_cannot_begin
   ASSERT_EQ(closed.close(held), cudaSuccess);  // it has begun, and so holds up nothing
   ASSERT_EQ(cudaMemcpyAsync(target, pinned(64), 64, cudaMemcpyHostToDevice, other), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(other), cudaSuccess);
-  ASSERT_EQ(cudaMemcpyAsync(target, pinned(64), 64, cudaMemcpyHostToDevice, held), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(device(64), pinned(64), 64, cudaMemcpyHostToDevice, held), cudaSuccess);
   ASSERT_EQ(cudaMemcpyAsync(pinned(64), target, 64, cudaMemcpyDeviceToHost, other), cudaSuccess);
   ASSERT_EQ(cudaMemsetAsync(target, 0, 64, other), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(other), cudaSuccess);  // other engines have other queues
@@ -119,10 +119,9 @@ TEST_F(hostrt_streams, of_one_connection_wait_for_earlier_work_that_cannot_begin
 TEST_F(hostrt_streams, of_several_connections_share_them_in_turn) {
   configure("connections=2");
   std::array<cudaStream_t, 3> made{stream(), stream(), stream()};
-  auto* const target = device(64);
   gate closed;
   ASSERT_EQ(closed.close(made[0]), cudaSuccess);
-  for (auto* const on : made) ASSERT_EQ(cudaMemsetAsync(target, 0, 64, on), cudaSuccess);
+  for (auto* const on : made) ASSERT_EQ(cudaMemsetAsync(device(64), 0, 64, on), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(made[1]), cudaSuccess);
   std::this_thread::sleep_for(20ms);
   EXPECT_EQ(cudaStreamQuery(made[2]), cudaErrorNotReady);
