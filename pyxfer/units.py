@@ -95,7 +95,8 @@ def parse_ratio(text: str, name: str = "Share", *, may_be_whole: bool = False) -
         raise UsageError(f"{name} {_shown(text)} has the unknown unit {_shown(unit)}: {_RATIO_EXAMPLE}")
     ratio = number / 100 if unit else number
     if ratio > 1 or (ratio == 1 and not may_be_whole):
-        raise UsageError(f"{name} {_shown(text)} is not below 100%: {_RATIO_EXAMPLE}")
+        limit = "is above 100%" if may_be_whole else "is not below 100%"
+        raise UsageError(f"{name} {_shown(text)} {limit}: {_RATIO_EXAMPLE}")
     if not unit and 10 * ratio >= 1:
         percent = f"{float(ratio) * 100:g}%"
         raise UsageError(f"{name} {_shown(text)} means {percent}: write {text.strip()}% or {percent}.")

@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 MAX_CAPTURED = 256
 """Indices on the host that a CUDA graph can hold: the kernel's launch brings them with it."""
-_METHODS: tuple[Literal["auto"] | BlockMethod, ...] = ("auto", "loop", "batch", "strided", "kernel", "packed")
+_Method = Literal["auto", "loop", "batch", "strided", "kernel", "packed"]
+_METHODS: tuple[_Method, ...] = get_args(_Method)
 _BATCH_BYTES = 256 << 10
 _HANDLES = 1 << 64
 _WITHOUT_GPU = "Both pools are in host memory, where destination[...] = source[...] copies blocks."
@@ -45,7 +46,7 @@ def copy_blocks(
     destination_indices: Any,
     block_bytes: str | int | None = None,
     stream: Any = None,
-    method: Literal["auto", "loop", "batch", "strided", "kernel", "packed"] = "auto",
+    method: _Method = "auto",
     block: bool = True,
 ) -> None:
     """Copy block `source_indices[k]` of one pool to block `destination_indices[k]` of another, for every k.
@@ -98,6 +99,7 @@ def _copy(
 ) -> None:
     if native_call.exit_begun:
         raise UsageError("Python is exiting, so no blocks can be copied")
+    wanted = method if method in _METHODS else word_of(method, _METHODS, "method")
     source, destination = pools
     gpus = gpu_of(source), gpu_of(destination)
     shared = _shared_for(gpus, destination)
@@ -111,15 +113,15 @@ def _copy(
         raise UsageError("both pools are in host memory: copy with destination[...] = source[...]")
     on = _stream_of(stream) if stream is not None else _current_stream(mover, rows.stream, to_rows.stream)
     if any(gpu_of(indices) is not None for indices in given):
-        _copy_given(shared, (pool, to_pool), given, nbytes, on, method, block)
+        _copy_given(shared, (pool, to_pool), given, nbytes, on, wanted, block)
         return
     lists = host_indices(given[0], "source_indices"), host_indices(given[1], "destination_indices")
     may_matter = lists[0].size > MAX_CAPTURED or "pageable" in (pool.kind, to_pool.kind)
     captured = on is not None and may_matter and mover.captures(on)
     call = _Call(pool, to_pool, lists, nbytes, on, captured)
-    chosen = _chosen(shared, method, call)
+    chosen = _chosen(shared, wanted, call)
     mover.move(chosen, pool, to_pool, *lists, nbytes, on, wait=block or on is None)
-    if method == "auto" and chosen == "kernel":
+    if wanted == "auto" and chosen == "kernel":
         _prepare(key, pools, call, shared, gpus)
 
 
@@ -306,7 +308,7 @@ def _current_stream(mover: BlockMover, source: int | None, destination: int | No
 # --- the method ------------------------------------------------------------------------------------------------------
 
 
-def _chosen(shared: _Shared, method: str, call: _Call) -> BlockMethod:
+def _chosen(shared: _Shared, method: _Method, call: _Call) -> BlockMethod:
     """The method to use: possible for this call, or UsageError."""
     mover = shared.mover
     possible = mover.methods(call.source, call.destination, call.block_bytes)
@@ -317,10 +319,9 @@ def _chosen(shared: _Shared, method: str, call: _Call) -> BlockMethod:
         )
     if method == "auto":
         return _fastest_method(shared, possible, call)
-    wanted = method if method in _METHODS else word_of(method, _METHODS, "method")
-    if wanted not in possible:
-        raise UsageError(f'the method "{wanted}" is not possible: {_why_not(mover, wanted, call)}')
-    return wanted
+    if method not in possible:
+        raise UsageError(f'the method "{method}" is not possible: {_why_not(mover, method, call)}')
+    return method
 
 
 def _fastest_method(shared: _Shared, possible: tuple[BlockMethod, ...], call: _Call) -> BlockMethod:

@@ -65,8 +65,12 @@ def _gbps(row: Measurement) -> float:
     return row.gbps or 0.0
 
 
+# With too few trials for an interval, a method is slower if its least time is this multiple of the other's greatest.
+_CLEARLY = 2
+
+
 def is_slower(row: Measurement, than: Measurement) -> bool:
-    """Whether it takes longer in the rounds that both have. With too few of them it is not known to."""
+    """Whether it takes longer in the rounds that both have."""
     other = {trial.round: trial.elapsed_s for trial in than.trials if trial.invalid is None}
     pairs = [
         (trial.elapsed_s, other[trial.round])
@@ -75,8 +79,9 @@ def is_slower(row: Measurement, than: Measurement) -> bool:
     ]
     if row is than or not pairs:
         return False
-    low = ratio_share([own for own, _ in pairs], [least for _, least in pairs]).low
-    return low is not None and low > 1
+    own, least = zip(*pairs, strict=True)
+    low = ratio_share(own, least).low
+    return min(own) > _CLEARLY * max(least) if low is None else low > 1
 
 
 def cells_of(run: Run) -> dict[Place, list[Cell]]:

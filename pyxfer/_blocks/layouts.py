@@ -139,8 +139,8 @@ def _cut(attention: _Attention, split: Split, gpus: int) -> tuple[int, int]:
     else:
         if attention.heads % gpus and gpus % attention.heads:
             raise UsageError(
-                f"tensor_parallel {gpus} does not divide {attention.heads} heads of keys and values, nor they it: give "
-                "a divisor or a multiple."
+                f"{attention.heads} heads of keys and values cannot be shared by tensor_parallel {gpus}: give a "
+                "divisor or a multiple of their number."
             )
         # With more GPUs than heads each keeps one head, which others have too.
         heads, halves, width = max(1, attention.heads // gpus), 2, attention.head_dim
@@ -170,8 +170,9 @@ def _read_config(path: str, dtype: str) -> tuple[str, _Attention, str]:
 
 
 def _parsed(path: str, shown: str) -> dict[str, Any]:
+    data = read_whole(path)
     try:
-        whole = json.loads(read_whole(path))
+        whole = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{shown} is not JSON: give the config.json of a model.") from error
     if not isinstance(whole, dict):

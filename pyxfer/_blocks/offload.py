@@ -78,7 +78,7 @@ def plan_offload(
     order, memory = word_of(order, ORDERS, "order"), word_of(memory, MEMORIES, "memory")
     needed_s = _compute_s(compute_s, prefill, shape.tokens)
     found = _measured(run, store)
-    times = _Moves(found, ("h2d",) if load_only else ("d2h", "h2d"), memory, order, share_of(share, "share"))
+    times = _Moves(found, _ways(load_only), memory, order, share_of(share, "share"))
     moves = times.at(shape.block_bytes, shape.blocks, layout)
     total = times.total(moves)
     return OffloadPlan(
@@ -148,6 +148,12 @@ def _shape(block_bytes: str | int | None, blocks: int | None, layout: KvLayout |
     return _Shape(size_of(block_bytes, "block_bytes"), whole_of(blocks, "blocks", 1, _MAX_COUNT, "10000"), held)
 
 
+def _ways(load_only: bool) -> tuple[OneWay, ...]:
+    if type(load_only) is not bool:
+        raise UsageError(f"load_only is {load_only!r:.40}: give True or False.")
+    return ("h2d",) if load_only else ("d2h", "h2d")
+
+
 def _compute_s(compute_s: str | float | None, prefill: str | float | None, tokens: int | None) -> float:
     if compute_s is not None and prefill is None:
         return seconds_of(compute_s, "compute_s")
@@ -202,6 +208,8 @@ def _of_kept(kept: Thresholds) -> _Measured:
 
 
 def _blocks_run(run: Run | str | os.PathLike[str]) -> Run:
+    if not isinstance(run, (Run, str, os.PathLike)):
+        raise UsageError(f"run {run!r:.80} is none: give a pyxfer.Run, or the file of one.")
     found: Run = run if isinstance(run, Run) else codec.load_any(run, (Run,))
     if found.kind != BLOCKS:
         raise UsageError(f"The run is one of pyxfer {found.kind}, and a plan needs one of pyxfer blocks: give another.")
@@ -316,7 +324,7 @@ def _break_even(times: _Moves, shape: _Shape, compute_s: float) -> Fact[BreakEve
     middle, best, worst = first(0), first(1), first(2)
     least, most = totals[0][0], totals[-1][0]
     if middle is None:
-        return unknown(f"moving does not even pay for {counted(most)}, the most that was measured")
+        return unknown(f"moving does not pay, not even for {counted(most)}, the most that was measured")
     tokens = None if shape.tokens is None else math.ceil(middle * shape.tokens / shape.blocks)
     # Where a curve crosses the time of computing more than once, the three may be of different crossings.
     low, high = min(middle, best or middle), None if worst is None else max(middle, worst)

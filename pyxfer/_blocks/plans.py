@@ -181,7 +181,7 @@ def make_request(
     if not request.plans(MAX_BLOCK_BYTES * MAX_COUNT):
         methods, memories, orders = map(joined, (request.methods, request.memories, request.orders))
         raise UsageError(
-            f"{methods} cannot move blocks of {memories} memory in the order {orders}: pageable memory needs loop or "
+            f"{methods} cannot move blocks of {memories} memory (order: {orders}): pageable memory needs loop or "
             "packed in one direction, strided needs the order ordered, and both ways need another method than packed."
         )
     return request

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -37,7 +37,8 @@ class Rows(NamedTuple):
     stream: int | None = None
     """The current stream of the framework; None if it has none, or if the memory is on the host."""
     readonly: bool = False
-    blocks: BlockPool | None = None
+    is_locked: bool = False
+    """Known to be page-locked. A `BlockPool` is, and what it gives must not refer to it: its memory ends with it."""
 
 
 def gpu_of(x: Any) -> int | None:
@@ -136,7 +137,7 @@ def pool_of(rows: Rows, name: str, uploader: Uploader, block_bytes: int) -> Pool
                 "bytes"
             )
         stride = block_bytes
-    if rows.blocks is not None or not count:
+    if rows.is_locked or not count:
         return Pool(address, count, stride, "pinned", keep)
     if not address:
         raise UsageError(f"{name} has no memory: perhaps it was freed")
@@ -186,7 +187,7 @@ class BlockPool(ShortRepr):
             self.block_bytes,
             self.block_bytes,
             self._array,
-            blocks=self,
+            is_locked=True,
         )
         self._turn = threading.Lock()
         self._is_free = np.ones(self.blocks, np.bool_)
@@ -265,6 +266,9 @@ class BlockPool(ShortRepr):
             self._array = None
             self._made = self._made._replace(keep=None)
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a BlockPool cannot be copied or pickled: a copy would give the same blocks again")
+
     def __enter__(self) -> BlockPool:
         return self
 
@@ -296,9 +300,9 @@ def host_indices(x: Any, name: str) -> NDArray[np.int64]:
     if array.size == 0 and array.ndim == 1:
         return np.empty(0, np.int64)
     if array.dtype.kind not in "iu":
-        raise UsageError(f"{name} holds {array.dtype}, which are not whole numbers: give an array of int64")
+        raise UsageError(f"{name} has the dtype {array.dtype}: give whole numbers, such as an array of int64")
     if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
         raise UsageError(f"{name} holds {array.max()}, more than a pool has blocks: give indices inside the pool")
     if array.ndim != 1:
-        raise UsageError(f"{name} has {array.ndim} dimensions: give one, such as {name}.reshape(-1)")
+        raise UsageError(f"{name} has {array.ndim} dimensions: give a list or an array of one dimension")
     return np.ascontiguousarray(array, np.int64)

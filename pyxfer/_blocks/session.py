@@ -68,8 +68,8 @@ _PARTS_OF_MEMORY = 8
 LINK_BYTES = 64 << 20
 # Preparation, which checks the contents of every cell, ends after this share of the budget: the rest are left out.
 _PREPARING_SHARE = 0.7
-# The fewest rounds may end this long after the budget.
-_LATE_S = 2.0
+# The fewest rounds may end this part of the budget after it.
+_LATE_SHARE = 1 / 8
 # The link is measured in the rounds of each size; the trials of one row have different rounds.
 _GROUP_ROUNDS = 1 << 20
 _NO_MULTIPROCESSOR = "without a GPU a kernel occupies no multiprocessor"
@@ -306,7 +306,7 @@ class Session(RunSession[Run]):
                 groups,
                 precision=limits.precision,
                 deadline_s=deadline_s,
-                latest_s=deadline_s + _LATE_S,
+                latest_s=deadline_s + _LATE_SHARE * limits.budget_s,
                 seed=limits.seed,
                 cancelled=self._resources.cancelled,
                 on_progress=self._on_progress,

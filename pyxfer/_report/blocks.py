@@ -86,7 +86,7 @@ def _wins_text(cells: Sequence[Cell]) -> str:
     most = f"at most {units.format_gbps(best.gbps or 0.0)}{share}"
     certain = f"the fastest is {', '.join(parts)} of {counted(len(cells), 'cell')}; " if parts else ""
     where = f"{equal}" if parts else "all cells" if equal > 1 else "the only cell"
-    unsure = f"in {where} two or more methods are equally fast within their intervals; " if equal else ""
+    unsure = f"in {where} the trials do not tell which of two or more methods is; " if equal else ""
     return f"{certain}{unsure}{most}."
 
 
@@ -354,9 +354,7 @@ def _methods_text(rows: Sequence[Measurement]) -> str:
 def advice(run: Run) -> list[Advice]:
     if not any(len(cell.rows) > 1 for found in cells_of(run).values() for cell in found):
         return []
-    return [
-        ("which method is the fastest, cell by cell, for a server to read", "pyxfer blocks --export-thresholds FILE")
-    ]
+    return [("write the fastest method of each cell for a server to read", "pyxfer blocks --export-thresholds FILE")]
 
 
 # --- reports ---------------------------------------------------------------------------------------------------------

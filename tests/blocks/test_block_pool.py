@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import pickle
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -60,7 +64,7 @@ def test_an_exhausted_pool_takes_nothing(pool: pyxfer.BlockPool) -> None:
         ([1, 1], "names a block twice"),
         ([0, 10], "block 10 is not in this pool"),
         ([-1], "block -1 is not in this pool"),
-        ([0.5], "not whole numbers"),
+        ([0.5], "dtype float64: give whole numbers"),
     ],
 )
 def test_what_cannot_be_freed_is_refused_as_a_whole(pool: pyxfer.BlockPool, indices: Any, said: str) -> None:
@@ -100,6 +104,25 @@ def test_its_memory_is_released_with_the_last_view(own_movers: Engine) -> None:
     row[...] = 1
     del row
     assert len(testing.allocated()) == before
+
+
+def test_its_memory_is_released_when_it_is_dropped(own_movers: Engine) -> None:
+    del own_movers
+    before = len(testing.allocated())
+    pool = pyxfer.BlockPool(4, 64, device="host")
+    pool.free(pool.allocate(2))
+    gc.disable()
+    try:
+        del pool
+        assert len(testing.allocated()) == before
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_it_cannot_be_copied(pool: pyxfer.BlockPool, copied: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match="cannot be copied or pickled"):
+        copied(pool)
 
 
 @pytest.mark.threads

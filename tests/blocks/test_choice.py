@@ -55,6 +55,12 @@ def test_methods_that_are_faster_in_some_rounds_are_equal() -> None:
     assert cells_of(run)[H2D][0].equal == ("kernel", "batch")
 
 
+def test_with_too_few_trials_for_an_interval_a_method_that_takes_twice_as_long_is_slower() -> None:
+    rows = [*make_row(plan("kernel"), 40.0), *make_row(plan("batch"), 30.0), *make_row(plan("loop"), 15.0)]
+    few = [msgspec.structs.replace(row, trials=row.trials[:2]) for row in rows]
+    assert cells_of(run_of(*few))[H2D][0].equal == ("kernel", "batch")
+
+
 def test_a_method_that_moved_wrong_bytes_does_not_win() -> None:
     run = run_of(*make_row(plan("kernel"), 40.0, verified=Fact(value=False)), *make_row(plan("batch"), 10.0))
     assert cells_of(run)[H2D][0].equal == ("batch",)

@@ -36,8 +36,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"source_indices": [0, -1]}, r"source_indices\[1\] is -1"),
     ({"destination_indices": [30, 0]}, r"destination_indices\[0\] is 30"),
     ({"destination_indices": [7, 7]}, "block 7 twice"),
-    ({"source_indices": [0.0, 1.0]}, "holds float64, which are not whole numbers"),
-    ({"source_indices": [True, False]}, "holds bool, which are not whole numbers"),
+    ({"source_indices": [0.0, 1.0]}, "has the dtype float64: give whole numbers"),
+    ({"source_indices": [True, False]}, "has the dtype bool: give whole numbers"),
     ({"source_indices": [[0, 1]]}, "has 2 dimensions"),
     ({"source_indices": [0, 1, 2]}, "3 source_indices and 2 destination_indices"),
     (
@@ -46,6 +46,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"source_indices": [0, [1]]}, "source_indices: "),
     ({"method": "memcpy"}, "method 'memcpy' is unknown"),
+    ({"method": 5}, "method 5 is unknown"),
     ({"method": "strided", "source_indices": [1, 0]}, "equal steps"),
     ({"block_bytes": 0}, "block_bytes 0 is not a whole number"),
     ({"block_bytes": -16}, "block_bytes -16"),

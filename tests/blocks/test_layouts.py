@@ -12,7 +12,7 @@ from samples import KIB, MIB
 
 import pyxfer
 from pyxfer._blocks.layouts import MODELS
-from pyxfer.errors import UsageError
+from pyxfer.errors import DocumentError, UsageError
 from pyxfer.units import format_size
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,7 +183,7 @@ def test_a_config_that_lacks_something_is_refused_in_one_sentence(tmp_path: Path
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"none\.json"):
+    with pytest.raises(DocumentError, match=r"There is no file .*none\.json"):
         pyxfer.kv_layout(config=tmp_path / "none.json")
 
 
@@ -196,7 +196,10 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         ({"model": "llama-8b", "split": "head"}, "split 'head' is unknown"),
         ({"model": "llama-8b", "kv_dtype": "int4"}, "kv_dtype 'int4' is unknown"),
         ({"model": "llama-8b", "block_tokens": 0}, "block_tokens 0"),
-        ({"model": "llama-8b", "tensor_parallel": 3}, "tensor_parallel 3 does not divide 8 heads"),
+        (
+            {"model": "llama-8b", "tensor_parallel": 3},
+            "cannot be shared by tensor_parallel 3",
+        ),
         ({"model": "llama-8b", "tensor_parallel": 0}, "tensor_parallel 0"),
         ({"model": "llama-8b", "tensor_parallel": 1.5}, "tensor_parallel 1.5"),
     ],

@@ -105,7 +105,7 @@ def test_a_break_even_at_the_fewest_or_the_most_blocks_measured_says_so() -> Non
 def test_computing_that_is_always_faster_has_no_break_even() -> None:
     found = plan(1000 * 16 * KIB / 50e9)
     assert found.break_even.value is None
-    assert "moving does not even pay for 1,048,576 blocks" in str(found)
+    assert "moving does not pay, not even for 1,048,576 blocks" in str(found)
 
 
 def test_where_only_the_slow_end_of_the_interval_never_pays_the_break_even_says_so() -> None:
@@ -205,6 +205,8 @@ def test_a_run_of_few_trials_is_told() -> None:
         ({"block_bytes": "4KiB", "blocks": 4, "compute_s": -1}, "compute_s -1"),
         ({"block_bytes": "4KiB", "blocks": 4, "compute_s": 1, "tokens": 0}, "tokens 0"),
         ({"block_bytes": "4KiB", "blocks": 4, "compute_s": 1, "share": 0}, "share 0"),
+        ({"block_bytes": "4KiB", "blocks": 4, "compute_s": 1, "share": "101%"}, "share '101%' is above 100%"),
+        ({"block_bytes": "4KiB", "blocks": 4, "compute_s": 1, "load_only": "x"}, "load_only is 'x'"),
         ({"block_bytes": "4KiB", "blocks": 4, "compute_s": 1, "order": "sorted"}, "order 'sorted' is unknown"),
         ({"block_bytes": "4KiB", "blocks": 4, "compute_s": 1, "memory": "registered"}, "memory 'registered'"),
         ({"layout": "llama-8b", "prefill": 1, "tokens": 1}, "layout 'llama-8b' is not one"),
@@ -219,6 +221,12 @@ def test_a_run_of_few_trials_is_told() -> None:
 def test_what_is_invalid_or_was_not_measured_is_refused(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         pyxfer.plan_offload(**arguments, run=RUN)
+
+
+@pytest.mark.parametrize("run", [5, {}, b"blocks.json"])
+def test_what_is_neither_a_run_nor_a_file_is_refused(run: Any) -> None:
+    with pytest.raises(UsageError, match="or the file of one"):
+        pyxfer.plan_offload("4KiB", 4, 1.0, run=run)
 
 
 def test_another_kind_of_run_is_refused() -> None:

@@ -143,7 +143,7 @@ def test_the_installed_command_completes_verbs() -> None:
     [
         ("ceiling --device host --size lots", "is not a size"),
         ("ceiling --device host --direction sideways", "--direction 'sideways' is unknown: choose one of"),
-        ("ceiling --device host --precision 200%", "is not below 100%"),
+        ("ceiling --device host --precision 200%", "is above 100%"),
         ("ceiling --device host --budget 0s", "is not above zero"),
         ("frameworks --device host --workload training", "--workload 'training' is unknown"),
         ("frameworks --device host --workload image-batch --direction h2d --batch none", "'none'"),
