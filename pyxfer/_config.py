@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,27 +17,25 @@ from pyxfer.errors import UsageError
 
 OF_THE_MACHINE = ("read_ring", "ring", "store")
 _TABLE = ("tool", "pyxfer")
-_BARE = re.compile(r"[A-Za-z0-9_-]{1,60}")  # a key without quotation marks
 
 
-@dataclass(frozen=True)
 class ConfigFile:
-    path: Path
-    above: tuple[str, ...]
-    """The names of the tables above pyxfer's own."""
-    table: dict[str, Any]
+    """`above` are the names of the tables above pyxfer's own."""
+
+    def __init__(self, path: Path, above: tuple[str, ...], table: dict[str, Any]) -> None:
+        self.path, self.above, self.table = path, above, table
 
     def where(self, *keys: str) -> str:
-        names = [key if _BARE.fullmatch(key) else f"{key!r:.60}" for key in (*self.above, *keys)]
+        bare = r"[A-Za-z0-9_-]{1,60}"  # a key without quotation marks
+        names = [key if re.fullmatch(bare, key) else f"{key!r:.60}" for key in (*self.above, *keys)]
         return f"{'.'.join(names)} in {str(self.path)!r}"
 
 
-@dataclass(frozen=True)
 class Setting:
-    value: str
-    where: str
-    folder: Path
-    """The folder of the file, from which relative paths begin."""
+    """`folder` is that of the file, from which relative paths begin."""
+
+    def __init__(self, value: str, where: str, folder: Path) -> None:
+        self.value, self.where, self.folder = value, where, folder
 
 
 def read_config() -> tuple[ConfigFile, ...]:

@@ -5,7 +5,6 @@ KB is 1000 bytes and KiB 1024, everywhere. Parsed sizes are whole bytes, duratio
 
 from __future__ import annotations
 
-import difflib
 import math
 import numbers
 import re
@@ -46,8 +45,6 @@ _SECONDS = {
 }
 # Exponents are not accepted: "1e999999999" would be a number of a billion digits.
 _QUANTITY = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z%]*)", re.ASCII)
-
-_DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 _SIZE_EXAMPLE = 'write a size such as "4KiB", "64MB" or "4096".'
 _SIZES_EXAMPLE = 'write sizes such as "4KiB,1MiB", "4KiB:256MiB:x4" or "1MiB:8MiB:+1MiB".'
@@ -132,8 +129,9 @@ def parse_moment(text: str) -> datetime:
     """
     import msgspec  # not at the top: `pyxfer --version` does not need it
 
+    is_date = re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text)
     try:
-        moment = msgspec.convert(f"{text}T00:00:00" if _DATE.fullmatch(text) else text, datetime)
+        moment = msgspec.convert(f"{text}T00:00:00" if is_date else text, datetime)
     except msgspec.ValidationError:
         raise UsageError(f"{text!r:.60} is not a time: write one such as 2026-01-31T12:00:00+00:00.") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
@@ -152,13 +150,13 @@ def sizes_of(value: str | int | Iterable[str | int], name: str) -> tuple[int, ..
     return tuple(sorted(set(sizes)))
 
 
-_COUNTS = re.compile(r"\s*[1-9]\d*(:\d+:[x+]\d+)?\s*(,\s*[1-9]\d*(:\d+:[x+]\d+)?\s*)*", re.ASCII)
+_COUNTS = r"\s*[1-9]\d*(:\d+:[x+]\d+)?\s*(,\s*[1-9]\d*(:\d+:[x+]\d+)?\s*)*"
 
 
 def counts_of(value: str | int | Iterable[str | int], name: str) -> tuple[int, ...]:
     """Sorted whole numbers above zero, from text such as `16,1024` or `1:4096:x8`, a number, or a sequence of both."""
     items = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
-    if all(_COUNTS.fullmatch(item) for item in items if isinstance(item, str)):
+    if all(re.fullmatch(_COUNTS, item, re.ASCII) for item in items if isinstance(item, str)):
         with suppress(UsageError):
             return sizes_of(items, name)
     raise UsageError(
@@ -183,13 +181,14 @@ def share_of(value: str | float, name: str) -> float:
     return float(share)
 
 
-_RATE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?:tok(?:en)?s?/s)?", re.ASCII)
+_RATE = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(?:tok(?:en)?s?/s)?"
 
 
 def rate_of(value: str | float, name: str) -> float:
     """Tokens a second above zero, from text such as `12000tok/s` or a number."""
-    match = _RATE.fullmatch(value.strip()) if isinstance(value, str) and len(value) <= _MAX_TEXT else None
-    rate = value if match is None else float(match[1])
+    rate = value
+    if isinstance(value, str) and len(value) <= _MAX_TEXT and (match := re.fullmatch(_RATE, value.strip(), re.ASCII)):
+        rate = float(match[1])
     if not _is_real(rate) or not 0 < rate <= _MAX_PLAIN:
         raise UsageError(f'{name} {value!r:.80} is not a rate above zero: give 12000 or "12000tok/s".')
     return float(rate)
@@ -210,7 +209,9 @@ def word_of(value: str, known: Iterable[Word], name: str) -> Word:
         for word in words:
             if word.lower() == value.strip().lower():
                 return word
-    near = difflib.get_close_matches(value.lower(), words, 1, _ALIKE) if isinstance(value, str) else []
+    from difflib import get_close_matches  # an error is rare, and the import takes 1 ms
+
+    near = get_close_matches(value.lower(), words, 1, _ALIKE) if isinstance(value, str) else []
     hint = f"did you mean {near[0]}? Choose" if near else "choose"
     raise UsageError(f"{name} {value!r:.80} is unknown: {hint} one of {', '.join(words)}.")
 

@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -128,16 +128,23 @@ def _copy(
 # --- the short way ---------------------------------------------------------------------------------------------------
 
 
-class _Prepared(NamedTuple):
-    """A pair of pools between which the kernel has copied: Python takes longer than the copy of few blocks does."""
+class _Prepared:
+    """A pair of pools between which the kernel has copied: Python takes longer than the copy of few blocks does.
 
-    source: weakref.ref[Any]
-    destination: weakref.ref[Any]
-    forms: tuple[object, object]
-    pair: BlockPair
-    stream: Callable[[], int | None]
-    counts: set[int]
-    """Of how many blocks the kernel is the fastest way."""
+    `counts`: of how many blocks the kernel is the fastest way.
+    """
+
+    def __init__(
+        self,
+        source: weakref.ref[Any],
+        destination: weakref.ref[Any],
+        forms: tuple[object, object],
+        pair: BlockPair,
+        stream: Callable[[], int | None],
+        counts: set[int],
+    ) -> None:
+        self.source, self.destination, self.forms = source, destination, forms
+        self.pair, self.stream, self.counts = pair, stream, counts
 
     def is_of(self, source: Any, destination: Any, forms: tuple[object, object]) -> bool:
         return self.source() is source and self.destination() is destination and self.forms == forms
@@ -223,21 +230,27 @@ def _move_again(
     return True
 
 
-class _Shared(NamedTuple):
+class _Shared:
     """What the copies of one device have in common. `choices` is empty until they are needed."""
 
-    uploader: Uploader
-    mover: BlockMover
-    choices: list[Choices | None]
+    def __init__(self, uploader: Uploader) -> None:
+        self.uploader = uploader
+        self.mover = BlockMover(uploader.engine, uploader.device)
+        self.choices: list[Choices | None] = []
 
 
-class _Call(NamedTuple):
-    source: Pool
-    destination: Pool
-    lists: tuple[Indices, Indices]
-    block_bytes: int
-    stream: int | None
-    captured: bool
+class _Call:
+    def __init__(
+        self,
+        source: Pool,
+        destination: Pool,
+        lists: tuple[Indices, Indices],
+        block_bytes: int,
+        stream: int | None,
+        captured: bool,
+    ) -> None:
+        self.source, self.destination, self.lists = source, destination, lists
+        self.block_bytes, self.stream, self.captured = block_bytes, stream, captured
 
     @property
     def kinds(self) -> tuple[Kind, Kind]:
@@ -258,10 +271,7 @@ def _shared_for(gpus: tuple[int | None, int | None], destination: Any) -> _Share
     found = _shared.get(name)
     if found is None:
         uploader = shared_uploader(name, stacklevel=6, advice=_WITHOUT_GPU)
-        found = _shared.setdefault(
-            HOST if is_host(uploader.engine) else name,
-            _Shared(uploader, BlockMover(uploader.engine, uploader.device), []),
-        )
+        found = _shared.setdefault(HOST if is_host(uploader.engine) else name, _Shared(uploader))
         _shared[name] = found
     return found
 

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from pyxfer._files.formats import stored_arrays
 from pyxfer._files.readers import DeviceReader, HostReader
@@ -136,7 +136,7 @@ def load_tensors_into(targets: Mapping[str, Any], paths: Paths) -> None:
     try:
         for blocks in load.run(None):
             for block in blocks:
-                del unfilled[block.placed[0].array.name]
+                del unfilled[block.placed[0][0].name]
     except ArrayFileError as error:
         error.unfilled = tuple(unfilled)
         raise
@@ -213,11 +213,11 @@ def _one_by_one(blocks: Iterator[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
             yield name, arrays.pop(name)
 
 
-class _Running(NamedTuple):
-    window: Window
-    files: OpenFiles | None
-    """None if the window has only arrays without items."""
-    started: Started
+class _Running:
+    """`files` is None if the window has only arrays without items."""
+
+    def __init__(self, window: Window, files: OpenFiles | None, started: Started) -> None:
+        self.window, self.files, self.started = window, files, started
 
 
 class _Load:

@@ -5,8 +5,7 @@ The safetensors library gives no places. What it refuses is refused here too, an
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 
@@ -68,16 +67,10 @@ class _EntryError(Exception):
     """The name of an array, and what is wrong with its entry."""
 
 
-class _Decoded(NamedTuple):
+class _Decoded(msgspec.Struct):
     entries: dict[str, _Entry]
     metadata: dict[str, str]
     has_metadata: bool
-
-
-class _Header(NamedTuple):
-    text: bytes
-    end: int
-    """Where the data begins."""
 
 
 def is_safetensors(head: bytes) -> bool:
@@ -86,12 +79,12 @@ def is_safetensors(head: bytes) -> bool:
 
 
 def arrays_of_safetensors(file: OpenFile, number: int) -> list[StoredArray]:
-    header = _header_of(file)
+    text, begin = _header_of(file)
     try:
-        str(header.text, "utf-8")  # msgspec does not look at the texts that it skips
-        found = _decoded(header.text) or _decoded_one_by_one(header.text)
-        if _may_repeat(header.text, found):
-            unique_json(header.text)
+        str(text, "utf-8")  # msgspec does not look at the texts that it skips
+        found = _decoded(text) or _decoded_one_by_one(text)
+        if _may_repeat(text, found):
+            unique_json(text)
     except (ValueError, RecursionError) as error:  # those of msgspec are ValueErrors
         raise file.refused(f"has a damaged safetensors header ({reason_of(error)}): {FETCH_AGAIN}") from error
     except _EntryError as error:
@@ -99,10 +92,11 @@ def arrays_of_safetensors(file: OpenFile, number: int) -> list[StoredArray]:
         raise file.refused(
             f"has a damaged safetensors header, at its array {shown_name(name)} ({reason}): {FETCH_AGAIN}"
         ) from error
-    return _arrays(file, number, found.entries, header.end)
+    return _arrays(file, number, found.entries, begin)
 
 
-def _header_of(file: OpenFile) -> _Header:
+def _header_of(file: OpenFile) -> tuple[bytes, int]:
+    """The JSON, and where the data begins."""
     if file.nbytes < _LENGTH_BYTES:
         raise file.refused(f"is cut short (within its first {_LENGTH_BYTES} bytes): {FETCH_AGAIN}")
     length = _length_in(file.read(0, _LENGTH_BYTES))
@@ -111,7 +105,7 @@ def _header_of(file: OpenFile) -> _Header:
     end = _LENGTH_BYTES + length
     if end > file.nbytes:
         raise file.refused(f"is cut short (its header ends at byte {end}, the file at {file.nbytes}): {FETCH_AGAIN}")
-    return _Header(file.read(_LENGTH_BYTES, length), end)
+    return file.read(_LENGTH_BYTES, length), end
 
 
 def _length_in(head: bytes) -> int:
@@ -197,6 +191,8 @@ def _may_repeat(text: bytes, found: _Decoded) -> bool:
 
 def unique_json(text: bytes) -> Any:
     """The value of JSON in which no object has a key twice, else ValueError."""
+    import json  # few headers need it, and the import takes 1 ms
+
     return json.loads(text, object_pairs_hook=_unique)
 
 

@@ -6,7 +6,6 @@ import math
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
 from typing import TypeAlias
@@ -57,8 +56,7 @@ class StoredArray(msgspec.Struct, frozen=True, gc=False):
     """Whether the items are in Fortran order."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFiles:
+class StoredFiles(msgspec.Struct, frozen=True):
     """Files, and the arrays in them."""
 
     paths: tuple[str, ...]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyxfer._files.formats import StoredArray
@@ -22,23 +21,14 @@ ALIGNMENT = 64  # of DLPack, TensorFlow and JAX
 _MAX_GAP_BYTES = 64 << 10  # in a file; reading a smaller one costs less than another range
 
 
-class Placed(NamedTuple):
-    """An array, and its place in its block."""
-
-    array: StoredArray
-    offset: int
-
-
-@dataclass(eq=False)
 class Block:
-    """Arrays that are one allocation on the device."""
+    """Arrays that are one allocation on the device, which `keep` keeps."""
 
-    placed: list[Placed] = field(default_factory=list)
-    nbytes: int = 0
-    address: int = 0
-    """On the device, when it is allocated."""
-    keep: Any = None
-    """Keeps the memory."""
+    def __init__(self, keep: Any = None) -> None:
+        self.placed: list[tuple[StoredArray, int]] = []  # each with its place in the block
+        self.nbytes = 0
+        self.address = 0  # on the device, when it is allocated
+        self.keep = keep
 
     def add(self, array: StoredArray) -> None:
         """Put an array behind the others: as far behind as in the file if that keeps it aligned."""
@@ -48,33 +38,28 @@ class Block:
             as_in_file = place + array.offset - last.offset
             if offset <= as_in_file < offset + _MAX_GAP_BYTES and as_in_file % ALIGNMENT == 0:
                 offset = as_in_file
-        self.placed.append(Placed(array, offset))
+        self.placed.append((array, offset))
         self.nbytes = offset + array.nbytes
 
 
-class Piece(NamedTuple):
+class Piece:
     """Adjacent bytes of a file that are adjacent in a block too."""
 
-    file: int
-    offset: int
-    nbytes: int
-    block: Block
-    place: int
+    def __init__(self, file: int, offset: int, nbytes: int, block: Block, place: int) -> None:
+        self.file, self.offset, self.nbytes, self.block, self.place = file, offset, nbytes, block, place
 
     @property
     def end(self) -> int:
         return self.offset + self.nbytes
 
 
-@dataclass(eq=False)
 class Window:
     """What one transfer reads."""
 
-    pieces: list[Piece]
-    begun: list[Block]
-    """The blocks that have to be allocated for it."""
-    done: list[Block]
-    """The blocks whose arrays are complete behind it."""
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+        self.begun: list[Block] = []  # that have to be allocated for it
+        self.done: list[Block] = []  # whose arrays are complete behind it
 
     @property
     def files(self) -> list[int]:
@@ -140,7 +125,7 @@ def even_bytes(blocks: Sequence[Block], least_bytes: int) -> int:
 
 
 def windows_of(blocks: Sequence[Block], max_bytes: int) -> Iterator[Window]:
-    window = Window([], [], [])
+    window = Window()
     left = max_bytes
     for block in blocks:
         window.begun.append(block)
@@ -150,12 +135,10 @@ def windows_of(blocks: Sequence[Block], max_bytes: int) -> Iterator[Window]:
                 # At the end of a page, so that no page is read twice.
                 count = left - (rest.offset + left) % PAGE_BYTES
                 if count > 0:
-                    window.pieces.append(rest._replace(nbytes=count))
-                    rest = rest._replace(
-                        offset=rest.offset + count, nbytes=rest.nbytes - count, place=rest.place + count
-                    )
+                    window.pieces.append(Piece(rest.file, rest.offset, count, block, rest.place))
+                    rest = Piece(rest.file, rest.offset + count, rest.nbytes - count, block, rest.place + count)
                 yield window
-                window, left = Window([], [], []), max_bytes
+                window, left = Window(), max_bytes
             window.pieces.append(rest)
             left -= rest.nbytes
         window.done.append(block)

@@ -17,9 +17,7 @@ from pyxfer.errors import CudaUnavailableError, UsageError
 from pyxfer.native import Engine, choose, is_host_name, load
 
 # A UUID, or the beginning of one. Without "GPU-" it has at least four digits, so that it does not look like an index.
-_UUID_START = re.compile(r"(?:(?:gpu|mig)-(?=[0-9a-f])|(?=[0-9a-f]{4}))(?P<digits>[0-9a-f-]+)", re.IGNORECASE)
-# `cuda` and `cuda:1`, as PyTorch writes them.
-_CUDA_NAME = re.compile(r"cuda(:(?P<index>\d+))?", re.IGNORECASE)
+_UUID_START = r"(?:(?:gpu|mig)-(?=[0-9a-f])|(?=[0-9a-f]{4}))(?P<digits>[0-9a-f-]+)"
 
 
 def is_available() -> bool:
@@ -60,7 +58,7 @@ def could_be_device(selector: object) -> bool:
         return isinstance(selector, numbers.Integral) and not isinstance(selector, bool) and int(selector) >= 0
     text = _without_cuda(selector.strip())
     is_index = text.isascii() and text.isdecimal()
-    is_name = canonical_address(text) is not None or _UUID_START.fullmatch(text) is not None
+    is_name = canonical_address(text) is not None or re.fullmatch(_UUID_START, text, re.IGNORECASE) is not None
     return is_index or is_name or is_host_name(text)
 
 
@@ -74,7 +72,7 @@ def _matches(found: tuple[Device, ...], selector: str) -> tuple[Device, ...]:
     address = canonical_address(selector)
     if address is not None:
         return tuple(device for device in found if device.pci.value == address)
-    start = _UUID_START.fullmatch(selector)
+    start = re.fullmatch(_UUID_START, selector, re.IGNORECASE)
     if start is None:
         return ()
     digits = start["digits"].lower()
@@ -82,7 +80,7 @@ def _matches(found: tuple[Device, ...], selector: str) -> tuple[Device, ...]:
 
 
 def _without_cuda(text: str) -> str:
-    found = _CUDA_NAME.fullmatch(text)
+    found = re.fullmatch(r"cuda(:(?P<index>\d+))?", text, re.IGNORECASE)  # as PyTorch writes it
     return text if found is None else found["index"] or "0"
 
 

@@ -29,11 +29,7 @@ def protocol_peak_gbps(state: Fact[LinkState], max_payload_bytes: Fact[int], ove
     return Fact(raw.value * payload / (payload + overhead_bytes))
 
 
-_ADDRESS = re.compile(
-    r"(?:(?P<domain>[0-9a-f]{1,8}):)?(?P<bus>[0-9a-f]{1,2}):(?P<slot>[0-9a-f]{1,2})(?:\.(?P<function>[0-7]))?",
-    re.IGNORECASE,
-)
-_SPEED = re.compile(r"(\d+(?:\.\d+)?) ?GT/s")
+_ADDRESS = r"(?:(?P<domain>[0-9a-f]{1,8}):)?(?P<bus>[0-9a-f]{1,2}):(?P<slot>[0-9a-f]{1,2})(?:\.(?P<function>[0-7]))?"
 
 # The port that QEMU emulates. Its capabilities are defaults (16 GT/s, formerly 2.5 GT/s x1) that limit no real link.
 _EMULATED_PORT = ("0x1b36", "0x000c")
@@ -53,7 +49,7 @@ class DeviceControl(NamedTuple):
 
 def canonical_address(text: str) -> str | None:
     """Convert any usual spelling of a PCI address to the form `0000:3b:00.0`; None for other text."""
-    match = _ADDRESS.fullmatch(text.strip())
+    match = re.fullmatch(_ADDRESS, text.strip(), re.IGNORECASE)
     if match is None:
         return None
     domain, bus, slot = (int(match[part] or "0", 16) for part in ("domain", "bus", "slot"))
@@ -130,7 +126,7 @@ def _read_state(path: Path, which: str) -> Fact[LinkState]:
 
 def generation_of(speed: str) -> int | None:
     """The generation of a speed: 5 for `32.0 GT/s PCIe`; None for an unknown speed."""
-    match = _SPEED.match(speed)
+    match = re.match(r"(\d+(?:\.\d+)?) ?GT/s", speed)
     transfers = float(match[1]) if match else 0.0
     return next((generation for generation, rate in GIGATRANSFERS.items() if rate == transfers), None)
 

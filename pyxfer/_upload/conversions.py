@@ -11,8 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -57,11 +56,11 @@ _MAX_PLANNED = 256
 _BYTE = np.dtype(np.uint8)
 
 
-class Wanted(NamedTuple):
+class Wanted:
     """The dtype of an array on the device, and the source's axes in the order of the result's."""
 
-    dtype: Dtype | None
-    layout: tuple[str, str] | None
+    def __init__(self, dtype: Dtype | None, layout: tuple[str, str] | None) -> None:
+        self.dtype, self.layout = dtype, layout
 
     def axes_of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if self.layout is None:
@@ -165,13 +164,11 @@ def _layout_of(given: Any) -> tuple[str, str]:
     return before, after
 
 
-class Plan(NamedTuple):
-    """The result on the device of what is wanted of one array."""
+class Plan:
+    """The result on the device of what is wanted of one array. `conversion` is None if its items are only copied."""
 
-    shape: tuple[int, ...]
-    dtype: Dtype
-    conversion: Conversion | None
-    """None if the items only need to be copied."""
+    def __init__(self, shape: tuple[int, ...], dtype: Dtype, conversion: Conversion | None) -> None:
+        self.shape, self.dtype, self.conversion = shape, dtype, conversion
 
 
 class Converter:
@@ -226,7 +223,8 @@ class Converter:
             return Plan(x.shape, x.dtype, None)
         source, plan = self.plan(source_of(x), wanted[0], mover)
         # Else the host permutes.
-        return plan if source.shape == x.shape and source.strides == x.strides else plan._replace(conversion=None)
+        is_as_given = source.shape == x.shape and source.strides == x.strides
+        return plan if is_as_given else Plan(plan.shape, plan.dtype, None)
 
     def _send(
         self, mover: Mover, target: Target, source: Source | NDArray[Any], plan: Plan, conversion: Conversion
@@ -356,7 +354,7 @@ class Converter:
         finally:
             crossed.close()
             result.close()
-        return median(taken[True][1:]) <= median(taken[False][1:])
+        return bool(np.median(taken[True][1:]) <= np.median(taken[False][1:]))
 
 
 def _require_cast(before: Dtype, after: Dtype) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyxfer._machine.engine import is_host
 from pyxfer._upload.arrays import DLPACK_TYPES, itemsize_of, name_of
@@ -245,9 +245,8 @@ class _Memory(Owner):
         self._pool.give(self.memory)
 
 
-class FrameworkMemory(NamedTuple):
+class FrameworkMemory:
     """Memory that a framework has allocated for an array of its own, in place of the pool's."""
 
-    address: int
-    keep: Any
-    """The array."""
+    def __init__(self, address: int, array: Any) -> None:
+        self.address, self.keep = address, array

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyxfer._document.printing import ShortRepr
@@ -27,17 +26,15 @@ if TYPE_CHECKING:
 SLICE_S = 0.1
 
 
-@dataclass(frozen=True, eq=False)
 class Started:
-    """An upload of one or several arrays. The source and the memory on the device must exist until it has ended."""
+    """An upload of one or several arrays. The source and the memory on the device must exist until it has ended.
 
-    ticket: Ticket
-    finish: Callable[[], Any]
-    """Makes the framework's array, or the list of several, and keeps their memory."""
-    keep: Any
-    """Keeps the source's memory."""
-    places: Sequence[int] = (0,)
-    """The numbers of the arrays in their structure."""
+    `finish` makes the framework's array, or the list of several, and keeps their memory; `keep` keeps the source's.
+    `places` are the numbers of the arrays in their structure.
+    """
+
+    def __init__(self, ticket: Ticket, finish: Callable[[], Any], keep: Any, places: Sequence[int] = (0,)) -> None:
+        self.ticket, self.finish, self.keep, self.places = ticket, finish, keep, places
 
 
 def put(arrays: list[Any], places: Sequence[int], made: Any) -> None:

@@ -6,9 +6,8 @@ import os
 import platform
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, get_args
 
 import msgspec
 
@@ -153,8 +152,7 @@ def node_of(engine: Engine, device: int) -> Fact[int]:
 _FEW_THREADS = 8
 
 
-@dataclass(frozen=True)
-class PartialSettings:
+class PartialSettings(NamedTuple):
     """Settings of which some are given; the others are None."""
 
     threads: int | None = None
@@ -165,7 +163,7 @@ class PartialSettings:
 
     @property
     def _given(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if value is not None}
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
     @property
     def names(self) -> str:
@@ -236,9 +234,6 @@ def _parse(text: str, where: str, name: str, key: str) -> PartialSettings:
     return settings
 
 
-_ZERO = re.compile(r"0+\s*(us|ms|s)?")
-
-
 def _parse_integer(text: str) -> int:
     if not re.fullmatch("[0-9]{1,9}", text):
         raise ValueError(f"{text!r:.80} is not a whole number")
@@ -246,7 +241,8 @@ def _parse_integer(text: str) -> int:
 
 
 def _parse_microseconds(text: str) -> int:
-    return 0 if _ZERO.fullmatch(text) else round(parse_duration(text) * 1e6)  # parse_duration refuses zero
+    is_zero = re.fullmatch(r"0+\s*(us|ms|s)?", text)  # parse_duration refuses it
+    return 0 if is_zero else round(parse_duration(text) * 1e6)
 
 
 _PARSERS: dict[str, tuple[str, Callable[[str], int | str]]] = {
@@ -278,13 +274,12 @@ def read_settings(engine: Engine, device: int, environ: Mapping[str, str] = os.e
 
 # --- what a tuning depends on ----------------------------------------------------------------------------------------
 
-_DRIVER_VERSION = re.compile(r"NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s")
-
 
 def tuning_key(engine: Engine, device: int, root: Path = Path("/")) -> TuningKey:
     """All that a tuning of this device depends on, read without NVML, which takes long to start."""
     properties = engine.device_properties(device)
-    found = _DRIVER_VERSION.search(read_text(root / "proc/driver/nvidia/version").value or "")
+    shown = read_text(root / "proc/driver/nvidia/version").value or ""
+    found = re.search(r"NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", shown)
     link = link_state_of(None if is_host(engine) else properties.pci, root).value
     return TuningKey(
         host=platform.node().encode(errors="backslashreplace").decode(),  # JSON refuses half surrogates

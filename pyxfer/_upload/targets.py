@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -51,15 +51,14 @@ _LEGACY_DEFAULT = 1  # DLPack's number of the legacy default stream
 _BYTE = np.dtype(np.uint8)
 
 
-class OnDevice(NamedTuple):
-    """An array in C order on a device, and the stream after whose earlier work it may be read."""
+class OnDevice:
+    """An array in C order on a device, and the stream after whose earlier work it may be read.
 
-    address: int
-    shape: tuple[int, ...]
-    dtype: Dtype
-    stream: int | None
-    keep: Any
-    """Keeps the memory alive."""
+    `keep` keeps the memory alive.
+    """
+
+    def __init__(self, address: int, shape: tuple[int, ...], dtype: Dtype, stream: int | None, keep: Any) -> None:
+        self.address, self.shape, self.dtype, self.stream, self.keep = address, shape, dtype, stream, keep
 
 
 def device_source_of(

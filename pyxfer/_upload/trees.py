@@ -6,7 +6,7 @@ import copy
 import itertools
 import reprlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -156,15 +156,16 @@ def _can_be_packed(dtype: np.dtype[Any], target: Target) -> bool:
 # --- places in a structure -------------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False, slots=True)
 class _Place:
-    """A place in a structure. Its text is made only for errors."""
+    """A place in a structure. Its text is made only for errors.
 
-    step: Any
-    above: _Place | None = None
-    container: Any = None
-    """The container in which `step` is a key, an index or a field."""
-    is_field: bool = False
+    `container` is the one in which `step` is a key, an index or a field.
+    """
+
+    __slots__ = ("above", "container", "is_field", "step")
+
+    def __init__(self, step: Any, above: _Place | None = None, container: Any = None, is_field: bool = False) -> None:
+        self.step, self.above, self.container, self.is_field = step, above, container, is_field
 
     def __str__(self) -> str:
         if self.above is None:
@@ -182,13 +183,13 @@ class _Place:
             raise UsageError(f"{place} is nested more than {MAX_DEPTH} deep: flatten it")
 
 
-@dataclass(eq=False, slots=True)
 class Children:
     """The children of a container, and what each is called in it."""
 
-    steps: list[Any]
-    values: list[Any]
-    are_fields: bool = False
+    __slots__ = ("are_fields", "steps", "values")
+
+    def __init__(self, steps: list[Any], values: list[Any], are_fields: bool = False) -> None:
+        self.steps, self.values, self.are_fields = steps, values, are_fields
 
 
 def _mapped(tree: Any, send: Callable[[Any], Any], place: _Place) -> Any:

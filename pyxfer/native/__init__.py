@@ -8,9 +8,8 @@ from __future__ import annotations
 import atexit
 import importlib
 import sys
-from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from pyxfer.errors import CudaUnavailableError
 
@@ -77,8 +76,7 @@ class Engine:
         run_flows = staticmethod(_cuda.run_flows)
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """The chosen engine. `reason`: why it is the host's; empty for the GPU's, or if the caller chose the host."""
 
     engine: Engine

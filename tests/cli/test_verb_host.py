@@ -23,7 +23,7 @@ from pyxfer._document.runs import NOT_ASKED, Run
 from pyxfer._document.tunings import RingState
 from pyxfer._frameworks.registry import FRAMEWORKS
 from pyxfer._measure.sampler import FEWEST_ROUNDS
-from pyxfer._upload import tuning
+from pyxfer._upload import tuning_search
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
 from pyxfer.units import parse_size
@@ -119,7 +119,8 @@ def test_findings_do_not_change_the_exit_code(command: Command, tmp_path: Path) 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Small sizes, so that a busy machine has time for them."""
-    monkeypatch.setattr(tuning, "tune", functools.partial(tuning.tune, sizes=tuple(map(parse_size, ("64KiB", "1MiB")))))
+    sizes = tuple(map(parse_size, ("64KiB", "1MiB")))
+    monkeypatch.setattr(tuning_search, "tune", functools.partial(tuning_search.tune, sizes=sizes))
     monkeypatch.setenv("PYXFER_CACHE", str(tmp_path))
 
 

@@ -19,7 +19,8 @@ from pyxfer._upload.device_arrays import DeviceArray, DevicePool
 from pyxfer._upload.pinning import pin
 from pyxfer._upload.settings import usable_cpus
 from pyxfer._upload.targets import Target
-from pyxfer._upload.tuning import settings_for, tune
+from pyxfer._upload.tuning import LIMIT_S, settings_for
+from pyxfer._upload.tuning_search import tune
 from pyxfer._upload.uploader import Uploader
 from pyxfer.errors import UsageError
 from pyxfer.native import Engine
@@ -175,7 +176,7 @@ def test_memory_of_a_file_is_locked_or_refused(gpu_engine: Engine, tmp_path: Pat
 def test_the_tuned_ring_beats_plain_copies_in_both_directions(gpu_engine: Engine) -> None:
     if usable_cpus() < 4:
         pytest.skip("a ring of three threads may be slower than plain copies")
-    tuned = tune(gpu_engine, 0)
+    tuned = tune(gpu_engine, 0, limit_s=LIMIT_S)
     plain = {(rate.direction, rate.nbytes): rate.gbps for rate in tuned.plain}
     slower = [rate for rate in tuned.rates if rate.gbps < plain[rate.direction, rate.nbytes]]
     assert len(tuned.rates) == 6

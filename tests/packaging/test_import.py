@@ -68,6 +68,28 @@ import pyxfer
 from pyxfer.native import _cuda, _host
 print(*set(sys.modules) - before)
 """
+FIRST_CALLS = """
+import numpy, sys
+before = set(sys.modules)
+import pyxfer
+from pyxfer._upload.device_arrays import DevicePool
+from pyxfer._upload.targets import Target
+from pyxfer.native import load
+y = pyxfer.upload(numpy.zeros((4, 2), "f4"), Target(DevicePool(load("host"), 0, 0)), "host")
+assert pyxfer.load_tensors(sys.argv[1], "numpy")["x"].tolist() == [0.0, 0.0]
+with pyxfer.BlockPool(4, 8, device="host") as pool:
+    pyxfer.copy_blocks(pool, y, [0], [1])
+found = set(sys.modules) - before
+print(*found)
+own = [(name, kind) for name in found if name.startswith("pyxfer") for kind in vars(sys.modules[name]).values()]
+print(*(f"{name}.{kind.__name__}" for name, kind in own if hasattr(kind, "__dataclass_fields__")))
+"""
+# A first upload or load does not need what tunes a ring and what writes documents, nor what these and errors import.
+NOT_AT_FIRST = {
+    *("difflib", "hashlib", "importlib.metadata", "json", "random", "socket", "statistics", "tempfile"),
+    *("pyxfer._measure.exclusive", "pyxfer._upload.tuning_search"),
+}
+DOCUMENTS_AT_FIRST = {"checks", "machines", "printing", "tunings"}
 # What TensorFlow does, in the small: calls of the CUDA runtime and driver for everybody in the process to find.
 IMPOSTOR = """
 static int calls = 0;
@@ -118,6 +140,18 @@ def test_importing_pyxfer_loads_neither_an_engine_nor_a_framework_nor_what_draws
     loaded = set(python("import pyxfer, sys; print(*sys.modules)").split())
     late = {"torch", "tensorflow", "jax", "cupy", "rich", "typer", "pynvml", "numpy", "pyxfer.native._cuda"}
     assert not loaded & {*late, "pyxfer.native._host"}
+
+
+def test_a_first_upload_load_and_copy_of_blocks_import_little_and_make_no_dataclasses(tmp_path: Path) -> None:
+    header = b'{"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    modules, _, dataclasses = python(FIRST_CALLS, str(path)).partition("\n")
+    found = set(modules.split())
+    assert not found & NOT_AT_FIRST
+    documents = "pyxfer._document."
+    assert {name.removeprefix(documents) for name in found if name.startswith(documents)} == DOCUMENTS_AT_FIRST
+    assert dataclasses == ""  # to make one takes 0.2 to 0.7 ms
 
 
 @pytest.mark.parametrize(("first", "second"), [("_cuda", "_host"), ("_host", "_cuda")])

@@ -21,23 +21,21 @@ from upload.tunings import LIMIT_S, QUICK_SIZES
 from pyxfer._document.machines import HOST_MEMORY
 from pyxfer._document.tunings import CopyDirection, CopyRate, Tuned
 from pyxfer._measure import exclusive
-from pyxfer._upload import tuning, uploader
+from pyxfer._upload import tuning, tuning_search, uploader
 from pyxfer._upload.device_arrays import DevicePool
 from pyxfer._upload.settings import DEFAULT_BUDGET_BYTES, PartialSettings, default_settings
 from pyxfer._upload.targets import Target
-from pyxfer._upload.tuning import (
+from pyxfer._upload.tuning import ChosenSettings, settings_for, tune_and_keep
+from pyxfer._upload.tuning_search import (
     Bench,
-    ChosenSettings,
     Copy,
     Times,
     Transfer,
     rates_of,
     ratios,
-    settings_for,
     speedup,
     take_turns,
     tune,
-    tune_and_keep,
 )
 from pyxfer.errors import CancelledError, DeviceLostError, UsageError
 from pyxfer.native import Engine
@@ -66,7 +64,7 @@ def tunings(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         done.append(limit_s)
         return tune(engine, device, limit_s=limit_s, budget_bytes=budget_bytes, sizes=QUICK_SIZES)
 
-    monkeypatch.setattr(tuning, "tune", counted)
+    monkeypatch.setattr(tuning_search, "tune", counted)
     return done
 
 

@@ -12,9 +12,9 @@ from ring_samples import MIB, SIZES
 from upload.tunings import FILLS, PLAIN_GBPS, START, ModelledBench, Speed, run_search
 
 from pyxfer._document.tunings import RingFill, Verdict
-from pyxfer._upload import tuning
+from pyxfer._upload import tuning_search
 from pyxfer._upload.settings import RingSettings, settings_of
-from pyxfer._upload.tuning import Search, distinct_fills, first_candidate
+from pyxfer._upload.tuning_search import Search, distinct_fills, first_candidate
 from pyxfer.errors import CudaMemoryError, UsageError
 from pyxfer.native import Engine
 from pyxfer.native._host import testing
@@ -275,7 +275,7 @@ def test_a_fill_with_the_same_kernel_as_another_is_left_out(
         assert device == 0
         return OtherRing(kernels.get(settings.fill, "plain"))
 
-    monkeypatch.setattr(tuning, "make_ring", make)
+    monkeypatch.setattr(tuning_search, "make_ring", make)
     assert distinct_fills(engine, 0) == fills
 
 

@@ -10,7 +10,7 @@ from ring_samples import MIB, SIZES
 
 from pyxfer._document.tunings import CopyDirection, RingFill
 from pyxfer._upload.settings import RingSettings
-from pyxfer._upload.tuning import Bench, Copy, Search
+from pyxfer._upload.tuning_search import Bench, Copy, Search
 from pyxfer.errors import CudaMemoryError
 
 # For real tunings over the host runtime.

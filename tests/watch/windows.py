@@ -152,7 +152,7 @@ def flat(gbps: float | None, reason: str = "it was not measured") -> Fact[Ceilin
 
 
 GPU = Target(Choice(load("host"), "cuda", "a GPU answers"), make_device())
-HOST = replace(GPU, choice=replace(GPU.choice, runtime="host"))
+HOST = replace(GPU, choice=GPU.choice._replace(runtime="host"))
 
 
 def analysed(
