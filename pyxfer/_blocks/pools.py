@@ -10,7 +10,7 @@ import numpy as np
 from pyxfer._blocks.mover import Pool
 from pyxfer._document.printing import ShortRepr
 from pyxfer._upload.api import shared_uploader
-from pyxfer._upload.arrays import MAX_BYTES, Source, may_be_of_a_file, source_of, strides_of, type_name
+from pyxfer._upload.arrays import MAX_BYTES, Source, dtype_to_send, may_be_of_a_file, source_of, strides_of, type_name
 from pyxfer._upload.device_arrays import KDL_CUDA
 from pyxfer._upload.pinning import empty_pinned
 from pyxfer._upload.targets import device_source_of, framework_of
@@ -168,13 +168,17 @@ class BlockPool(ShortRepr):
         self.blocks = whole_of(blocks, "blocks", 1, MAX_BYTES, "a number of blocks")
         self.block_bytes = size_of(block_bytes, "block_bytes")
         try:
-            itemsize = np.dtype(dtype).itemsize
+            items = np.dtype(dtype)
         except TypeError as error:
             raise UsageError(f"dtype {dtype!r:.80}: {error}: give one of NumPy's") from error
+        try:
+            dtype_to_send(items)
+        except UsageError as error:
+            raise UsageError(f"a pool has no items of dtype {items}: give one of numbers, such as np.uint8") from error
+        itemsize = items.itemsize
         if not itemsize or self.block_bytes % itemsize:
             raise UsageError(
-                f"blocks of {self.block_bytes} bytes do not hold a whole number of {np.dtype(dtype)}: give another "
-                "dtype"
+                f"blocks of {self.block_bytes} bytes do not hold a whole number of {items}: give another dtype"
             )
         if self.blocks * self.block_bytes > MAX_BYTES:
             raise UsageError(f"{self.blocks} blocks of {self.block_bytes} bytes are larger than any address space")

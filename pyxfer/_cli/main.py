@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -254,6 +255,7 @@ def _usage_as_message() -> Iterator[None]:
             say(f"{option} is an option of pyxfer ceiling: write pyxfer ceiling {option}.")
         else:
             text = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
+            text = re.sub("is not a valid int(eger)?( range)?$", "is not a whole number", text)
             end = "" if text.endswith("?") else "."
             where = " pyxfer list routes shows every route." if "'ROUTE'" in text else ""
             say(f"{text}{end}{where} See {verb} --help.")

@@ -83,7 +83,8 @@ def test_what_cannot_be_freed_is_refused_as_a_whole(pool: pyxfer.BlockPool, indi
         ({"blocks": 4, "block_bytes": 0}, "block_bytes 0"),
         ({"blocks": 4, "block_bytes": 6, "dtype": np.float32}, "a whole number of float32"),
         ({"blocks": 1 << 40, "block_bytes": 1 << 40}, "larger than any address space"),
-        ({"blocks": 4, "block_bytes": 64, "dtype": object}, "object"),
+        ({"blocks": 4, "block_bytes": 64, "dtype": object}, "no items of dtype object"),
+        ({"blocks": 4, "block_bytes": 64, "dtype": "M8[s]"}, "no items of dtype datetime64"),
     ],
 )
 def test_what_cannot_be_made_is_refused(own_movers: Engine, arguments: Any, said: str) -> None:

@@ -194,7 +194,7 @@ def test_a_run_that_is_not_saved_is_made_once(engine: Engine, monkeypatch: pytes
 @pytest.mark.parametrize("device", [1, "7", "GPU-12345678", "ffff:ff:1f.0", "garbage", -1])
 def test_known_devices_are_in_the_refusal(engine: Engine, monkeypatch: pytest.MonkeyPatch, device: int | str) -> None:
     monkeypatch.setattr("pyxfer.native.load", lambda _runtime: engine)
-    with pytest.raises(UsageError, match="none of the devices that CUDA shows: 0 host memory, not a PCIe link"):
+    with pytest.raises(UsageError, match="none of the devices of this host: 0 host memory, not a PCIe link"):
         ceiling(device, size=(4 * KIB,))
     with pytest.raises(UsageError, match="leave out one of the two"):
         ceiling("host", require_gpu=True)

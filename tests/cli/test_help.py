@@ -66,7 +66,7 @@ def test_no_summary_of_a_verb_is_cut_off(
         (("cieling",), "No such command 'cieling'. Did you mean 'ceiling'? See pyxfer --help."),
         (("ceiling", "--nope"), "No such option: --nope"),
         (("ceiling", "--device"), "Option '--device' requires an argument"),
-        (("baseline", "save", "--processes", "x"), "Invalid value for '--processes'"),
+        (("baseline", "save", "--processes", "x"), "Invalid value for '--processes': 'x' is not a whole number"),
         (("explain",), "Missing argument 'ROUTE'"),
         (("baseline", "sav"), "No such command 'sav'"),
         (("help",), "'help' is an option and not a command: write pyxfer --help"),

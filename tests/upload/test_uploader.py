@@ -303,5 +303,5 @@ def test_arrays_are_page_locked_and_released() -> None:
 @pytest.mark.parametrize("device", ["no such device", -1, 99])
 def test_an_unknown_device_is_refused(device: Any, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploader, "choose", lambda *_: Choice(engine, "cuda", ""))
-    with pytest.raises(UsageError, match="is none of the devices that CUDA shows"):
+    with pytest.raises(UsageError, match="is none of the devices of this host"):
         pyxfer.upload(VALUES, to="torch", device=device)
