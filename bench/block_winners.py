@@ -112,10 +112,8 @@ def main() -> int:
     engine, device = shared.open_device(asked)
     chance = np.random.default_rng(asked.seed)
     mover = BlockMover(engine, device.index)
-    # Written, because untouched pages would be one page of zeros.
     pool = size_of(asked.pool, "--pool")
     host = pyxfer.empty_pinned(pool, np.uint8, "host" if device.runtime == "host" else device.index)
-    host[:] = 1
     memory = engine.DeviceBuffer(pool, device.index)
     pools = Pools(mover, host, memory.address, chance)
     try:

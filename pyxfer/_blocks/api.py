@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 MAX_CAPTURED = 256
 """Indices on the host that a CUDA graph can hold: the kernel's launch brings them with it."""
-_Method = Literal["auto", "loop", "batch", "strided", "kernel", "packed"]
-_METHODS: tuple[_Method, ...] = get_args(_Method)
+_METHODS: tuple[Literal["auto"] | BlockMethod, ...] = ("auto", "loop", "batch", "strided", "kernel", "packed")
 _BATCH_BYTES = 256 << 10
 _HANDLES = 1 << 64
 _WITHOUT_GPU = "Both pools are in host memory, where destination[...] = source[...] copies blocks."
@@ -46,7 +45,7 @@ def copy_blocks(
     destination_indices: Any,
     block_bytes: str | int | None = None,
     stream: Any = None,
-    method: _Method = "auto",
+    method: Literal["auto", "loop", "batch", "strided", "kernel", "packed"] = "auto",
     block: bool = True,
 ) -> None:
     """Copy block `source_indices[k]` of one pool to block `destination_indices[k]` of another, for every k.
@@ -318,7 +317,7 @@ def _current_stream(mover: BlockMover, source: int | None, destination: int | No
 # --- the method ------------------------------------------------------------------------------------------------------
 
 
-def _chosen(shared: _Shared, method: _Method, call: _Call) -> BlockMethod:
+def _chosen(shared: _Shared, method: Literal["auto"] | BlockMethod, call: _Call) -> BlockMethod:
     """The method to use: possible for this call, or UsageError."""
     mover = shared.mover
     possible = mover.methods(call.source, call.destination, call.block_bytes)

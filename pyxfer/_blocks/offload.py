@@ -76,9 +76,9 @@ def plan_offload(
     """
     shape = _shape(block_bytes, blocks, layout, tokens)
     order, memory = word_of(order, ORDERS, "order"), word_of(memory, MEMORIES, "memory")
-    needed_s = _compute_s(compute_s, prefill, shape.tokens)
+    needed_s, ways = _compute_s(compute_s, prefill, shape.tokens), _ways(load_only)
     found = _measured(run, store)
-    times = _Moves(found, _ways(load_only), memory, order, share_of(share, "share"))
+    times = _Moves(found, ways, memory, order, share_of(share, "share"))
     moves = times.at(shape.block_bytes, shape.blocks, layout)
     total = times.total(moves)
     return OffloadPlan(

@@ -46,7 +46,7 @@ ROTATED_BYTES = 64 << 20
 MAX_PLACES = 8
 # After a pause a call of few bytes takes twice as long, and one of many at the same places takes less.
 FEW_BYTES, WAKING_CALLS = 1 << 20, 2
-# One call of few blocks is 15 to 40 us, and differs from the next by some of them.
+# A call of few blocks takes 15 to 40 us, and several of them more or less the next time.
 FEW_BLOCKS, TIMED_CALLS = 64, 5
 # Ordinary memory is read by the processor, for which pools of this size are large.
 MAX_PAGEABLE_BYTES = 1 << 30
@@ -240,10 +240,8 @@ class Moves:
     def trial(self, round_index: int) -> Mapping[Side, Trial]:
         """One call; of few bytes the medians of several, after others that wake the processor and the driver."""
         is_short = self._plan.nbytes <= FEW_BYTES and len(self._ways) == 1
-        waking, timed = (
-            WAKING_CALLS if is_short else 0,
-            TIMED_CALLS if is_short and self._plan.count <= FEW_BLOCKS else 1,
-        )
+        waking = WAKING_CALLS if is_short else 0
+        timed = TIMED_CALLS if is_short and self._plan.count <= FEW_BLOCKS else 1
         calls = [self._timed(next(self._turn), self._ways) for _ in range(waking + timed)][waking:]
         return {side: Trial(round_index, *_medians(call[side] for call in calls)) for side in calls[0]}
 

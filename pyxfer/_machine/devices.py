@@ -43,8 +43,8 @@ def find_device(engine: Engine, selector: str | int, *, nvml: Nvml | None = None
     matches = _matches(found, str(selector).strip())
     if len(matches) == 1:
         return matches[0]
-    known = "that CUDA shows" if any(each.runtime == "cuda" for each in found) else "of this host"
-    problem = "matches more than one device" if matches else f"is none of the devices {known}"
+    shown = "that CUDA shows" if any(each.runtime == "cuda" for each in found) else "of this host"
+    problem = "matches more than one device" if matches else f"is none of the devices {shown}"
     keys = [(str(each.index), each.name, each.uuid.value, each.pci.value) for each in matches or found]
     listing = "; ".join(" ".join(filter(None, known)) for known in keys) or "none"
     raise UsageError(f"device {str(selector)!r} {problem}: {listing}. Name one by index, UUID or PCI address.")

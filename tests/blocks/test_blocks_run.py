@@ -256,34 +256,30 @@ def test_a_mover_that_writes_what_it_should_not_is_found(
 
 
 @pytest.mark.parametrize(
-    ("direction", "block_bytes", "count", "calls"),
+    ("direction", "block_bytes", "count", "calls", "elapsed_s"),
     [
-        ("h2d", 4 * KIB, 16, trials.WAKING_CALLS + trials.TIMED_CALLS),
-        ("h2d", 1 * KIB, 128, trials.WAKING_CALLS + 1),
-        ("both", 4 * KIB, 16, 2),
+        ("h2d", 4 * KIB, 16, trials.WAKING_CALLS + trials.TIMED_CALLS, 3.0),
+        ("h2d", 1 * KIB, 128, trials.WAKING_CALLS + 1, 5.0),
+        ("h2d", 32 * KIB, 24, 1, 9.0),
+        ("both", 4 * KIB, 16, 1, 9.0),
     ],
 )
 def test_a_trial_of_few_blocks_is_the_median_of_calls_after_others(
-    direction: Any, block_bytes: int, count: int, calls: int, monkeypatch: pytest.MonkeyPatch, resources: BlockResources
+    direction: Any,
+    block_bytes: int,
+    count: int,
+    calls: int,
+    elapsed_s: float,
+    monkeypatch: pytest.MonkeyPatch,
+    resources: BlockResources,
 ) -> None:
     moves = Moves(BlockPlan(direction, "pinned", "loop", "random", block_bytes, count), resources, None, seed=1)
-    times = iter([9.0, 9.0, 5.0, 1.0, 2.0, 4.0, 3.0])
-    made = 0
-    move = resources.mover.move
-
-    def counted(*arguments: Any) -> None:
-        nonlocal made
-        made += 1
-        move(*arguments)
-
-    monkeypatch.setattr(resources.mover, "move", counted)
-    moves.trial(0)
-    assert made == calls
-    monkeypatch.setattr(moves, "_timed", lambda *_: {"h2d": (time_s := next(times), time_s / 10)})
-    expected = {trials.WAKING_CALLS + trials.TIMED_CALLS: 3.0, trials.WAKING_CALLS + 1: 5.0}
-    if calls in expected:
-        trial = moves.trial(1)["h2d"]
-        assert (trial.round, trial.elapsed_s, trial.dispatch_s) == (1, expected[calls], expected[calls] / 10)
+    monkeypatch.setattr(trials, "FEW_BYTES", 512 * KIB)
+    left = [9.0, 9.0, 5.0, 1.0, 2.0, 4.0, 3.0]
+    monkeypatch.setattr(moves, "_timed", lambda *_: {"h2d": (time_s := left.pop(0), time_s / 10)})
+    trial = moves.trial(1)["h2d"]
+    assert (trial.round, trial.elapsed_s, trial.dispatch_s) == (1, elapsed_s, elapsed_s / 10)
+    assert len(left) == 7 - calls
 
 
 def test_the_pool_in_ordinary_memory_is_smaller_and_limits_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,10 +196,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         ({"model": "llama-8b", "split": "head"}, "split 'head' is unknown"),
         ({"model": "llama-8b", "kv_dtype": "int4"}, "kv_dtype 'int4' is unknown"),
         ({"model": "llama-8b", "block_tokens": 0}, "block_tokens 0"),
-        (
-            {"model": "llama-8b", "tensor_parallel": 3},
-            "cannot be shared by tensor_parallel 3",
-        ),
+        ({"model": "llama-8b", "tensor_parallel": 3}, "8 heads of keys and values cannot be shared by tensor_parallel"),
         ({"model": "llama-8b", "tensor_parallel": 0}, "tensor_parallel 0"),
         ({"model": "llama-8b", "tensor_parallel": 1.5}, "tensor_parallel 1.5"),
     ],
